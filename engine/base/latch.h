@@ -1,0 +1,63 @@
+/*
+ * Latches: shared/exclusive locks of one 32-bit word over atomics and a
+ * replaceable wait (futex on Linux).
+ *
+ *	bit 31      X held
+ *	bit 30      someone sleeps
+ *	bit 29      a writer waits for the S holders to leave: no new ones come in
+ *	bits 0..28  number of S holders
+ *
+ * Each latch has a rank (rank.def) and an order within the rank.  Every
+ * acquisition that may block is checked against what the thread holds; there
+ * is no way to silence the checker.  try-acquisitions may go in any direction,
+ * since they never wait.  Acquisitions that had to sleep are counted by rank.
+ */
+#ifndef BLINKFS_BASE_LATCH_H
+#define BLINKFS_BASE_LATCH_H
+
+#include "engine/base/os.h"
+
+enum rank {
+#define X(name, may_wait, order) name,
+#include "engine/base/rank.def"
+#undef X
+	RANK_COUNT
+};
+
+struct latch {
+	_Atomic uint32_t word;
+	uint32_t rank;   /* enum rank; constant after latch_init() */
+	_Atomic uint64_t order;  /* constant or rising while anybody can acquire it */
+};
+
+void latch_init(struct latch *latch, enum rank rank, uint64_t order);
+/*
+ * Changes the order of a latch that nobody holds or waits for (a frame with a
+ * new page), or raises that of one that the caller holds X (a raised root).
+ */
+void latch_set_order(struct latch *latch, uint64_t order);
+
+void latch_s(struct latch *latch);
+void latch_x(struct latch *latch);
+bool latch_try_s(struct latch *latch);
+bool latch_try_x(struct latch *latch);
+void unlatch_s(struct latch *latch);
+void unlatch_x(struct latch *latch);
+
+/* A latch is released by the thread that acquired it. */
+bool latch_held_x(const struct latch *latch); /* by the calling thread */
+bool latch_held(const struct latch *latch);   /* S or X, by the calling thread */
+
+/* Checks that the calling thread holds nothing of `rank` or below it in the table. */
+void latch_check_none_from(enum rank rank);
+
+/* The checks of waitq_wait(): nothing held that forbids waiting, no epoch entered. */
+void latch_check_may_wait(void);
+/* For engine/epoch.c: counts the epochs that the calling thread is inside. */
+void latch_note_epoch(int delta);
+
+/* Counters of the whole process, by rank. */
+uint64_t latch_wait_count(enum rank rank);
+const char *rank_name(enum rank rank);
+
+#endif

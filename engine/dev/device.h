@@ -1,0 +1,115 @@
+/*
+ * Block I/O behind one small interface.
+ *
+ * A device is an array of bytes that can be read, written and flushed.  A
+ * write is durable only after a flush that began after the write had returned;
+ * until then a power cut may keep any 512-byte sector of it or none.
+ * All calls are synchronous for the caller and may be made by many threads.
+ * Offsets and lengths are bytes; no alignment is demanded by the interface.
+ *
+ * Errors: a negative errno.  A short transfer is an error (-EIO).
+ */
+#ifndef BLINKFS_DEV_DEVICE_H
+#define BLINKFS_DEV_DEVICE_H
+
+#include "engine/base/check.h"
+#include "engine/base/stats.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct device;
+
+/* One element of a batch. */
+struct dev_request {
+	void *buf;       /* source of a write, target of a read */
+	size_t len;
+	uint64_t offset;
+	bool is_write;
+	int result;      /* out: 0 or a negative errno, of this element */
+};
+
+struct device_ops {
+	int (*read)(struct device *dev, void *buf, size_t len, uint64_t offset);
+	int (*write)(struct device *dev, const void *buf, size_t len, uint64_t offset);
+	/* Performs the elements in any order, at once where possible; waits for all.
+	 * Sets each result, returns the first error.  NULL: one by one. */
+	int (*batch)(struct device *dev, struct dev_request *requests, size_t count);
+	int (*flush)(struct device *dev);
+	void (*close)(struct device *dev);
+};
+
+struct device {
+	const struct device_ops *ops;
+	uint64_t size_bytes;     /* fixed while open */
+	bool read_only;
+	struct stats *stats;     /* where I/O is counted; may be NULL */
+	char path[256];          /* for messages */
+};
+
+int dev_read(struct device *dev, void *buf, size_t len, uint64_t offset) must_check;
+int dev_write(struct device *dev, const void *buf, size_t len, uint64_t offset) must_check;
+/* Returns the first error of any element, after all have ended. */
+int dev_batch(struct device *dev, struct dev_request *requests, size_t count) must_check;
+int dev_flush(struct device *dev) must_check;
+void dev_close(struct device *dev); /* NULL is allowed */
+
+/* --- uring.c: a regular file or block device ---------------------------- */
+
+enum dev_open_flags {
+	DEV_READ_ONLY = 1,
+	DEV_NO_LOCK = 2,     /* neither lock nor O_EXCL: for read-only inspection of a mounted volume */
+	DEV_SHARED_LOCK = 4, /* read lock: several readers, no writer */
+};
+
+/*
+ * Opens and locks: an OFD lock over the whole file on the very description
+ * that does the I/O (INV-REC-2: requests in flight of a dead predecessor pin
+ * its description, and so its lock); block devices are opened O_EXCL as well.
+ * Waits up to wait_ns for the lock: -BE_BUSY when somebody still holds it.
+ * Batches go through io_uring where the kernel allows it, else pread/pwrite.
+ */
+int dev_open_file(struct device **out, const char *path, unsigned flags, uint64_t wait_ns) must_check;
+
+/* --- record.c: a device in memory that remembers its history, for tests --- */
+
+/*
+ * A sparse device in memory (zeros initially).  When recording, it logs each
+ * write and flush; dev_record_state() then builds the device as a power cut
+ * could have left it.
+ */
+int dev_open_memory(struct device **out, uint64_t size_bytes) must_check;
+void dev_record_start(struct device *dev);  /* the present contents become the base */
+void dev_record_stop(struct device *dev);
+size_t dev_record_count(const struct device *dev);          /* events so far */
+bool dev_record_is_flush(const struct device *dev, size_t event);
+/* Contents at a cut just before `event`: everything of all earlier events. */
+int dev_record_cut(struct device *dev, size_t event, struct device **out) must_check;
+
+enum dev_cut_mode {
+	CUT_PREFIX,      /* each write since the last flush up to the cut arrived */
+	CUT_DROP_ALL,    /* none of the writes since the last flush arrived */
+	CUT_DROP_ONE,    /* all but the one chosen by `seed` */
+	CUT_KEEP_ONE,    /* only the one chosen by `seed` */
+	CUT_SUBSET,      /* a random subset, from `seed` */
+	CUT_TORN,        /* a random subset of the 512-byte sectors of each, from `seed` */
+};
+/*
+ * A state that a cut just before `event` may leave: writes before the last
+ * *completed* flush are all there; those after it according to mode.
+ * A write is "before" a flush when it had returned before the flush began.
+ * *varies is false when the mode gives nothing that CUT_PREFIX does not give;
+ * the state is built all the same.  (For CUT_PREFIX itself it is true.)
+ */
+int dev_record_state(struct device *dev, size_t event, enum dev_cut_mode mode, uint64_t seed,
+		     struct device **out, bool *varies) must_check;
+/* Number of writes that a cut just before `event` may lose: seeds below it try each _ONE. */
+size_t dev_record_undecided(struct device *dev, size_t event);
+
+/* Fault injection on a memory device: the n-th coming I/O (0 = next) of the kinds in mask fails. */
+enum dev_fault_kind { FAULT_READ = 1, FAULT_WRITE = 2, FAULT_FLUSH = 4 };
+void dev_memory_fail(struct device *dev, unsigned mask, uint64_t after, int error, bool sticky);
+uint64_t dev_memory_fault_count(struct device *dev); /* failures injected so far */
+
+#endif

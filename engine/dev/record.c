@@ -1,0 +1,543 @@
+/*
+ * A device in memory that remembers its history, so that a test can ask what a
+ * power cut at any moment could have left.
+ *
+ * Events get their numbers under one latch: a write when it is applied, a flush
+ * when it has completed.  A clock under the same latch tells when a call began
+ * and returned.  The contents after each event are kept as a value (sparse.h),
+ * so that a cut costs nothing and a state what it changes.
+ *
+ *	           settled          cut
+ *	  0 1 2 3 4 |5 6 7 8 9      |10 ...      events
+ *	  all durable  W W F W W                 5: in flight when flush 7 began: undecided
+ *	                 6: had returned: durable.  8, 9: undecided
+ *
+ * INV-REC-DEV-1: a write is durable from the completion of a flush on that began
+ * after the write had returned (ended < horizon).  Other writes are undecided:
+ * each of their sectors may have arrived or not.
+ * INV-REC-DEV-2: events before `settled` are all durable, so a state is the
+ * contents before `settled` with the later events done again in their order,
+ * undecided ones by choice: where two writes overlap, the later one stays above.
+ * INV-REC-DEV-3: what a failed flush should have made durable stays undecided
+ * for ever, as with a kernel that drops dirty pages after the error.
+ */
+#include "engine/base/latch.h"
+#include "engine/dev/device.h"
+#include "engine/dev/sparse.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SECTOR_SIZE 512u /* what a power cut keeps or loses as a whole */
+#define NEVER UINT64_MAX
+
+struct event {
+	bool is_flush;
+	uint64_t offset;      /* of a write */
+	size_t len;
+	uint64_t ended;       /* clock when the write returned; NEVER: not yet, or lost */
+	struct sparse after;  /* contents after this event */
+	uint64_t horizon;     /* from here on, writes that ended before it are durable */
+	size_t settled;       /* from here on, earlier events are all durable */
+};
+
+struct memory_device {
+	struct device dev;
+	struct latch latch;
+	struct sparse contents;  /* [lock: latch] */
+
+	bool recording;          /* [lock: latch], as all of the following */
+	uint32_t recording_id;   /* so that a call which began in another recording is known */
+	uint64_t clock;
+	struct sparse base;      /* contents before event 0 */
+	struct event *events;
+	size_t event_count;
+	size_t event_room;
+
+	_Atomic unsigned fault_mask; /* set under the latch, looked at without */
+	uint64_t fault_after;
+	int fault_error;
+	bool fault_sticky;
+	uint64_t fault_count;
+};
+
+static const struct device_ops memory_ops;
+
+static struct memory_device *memory_device(const struct device *dev)
+{
+	check(dev->ops == &memory_ops);
+	return container_of(dev, struct memory_device, dev);
+}
+
+/* --- recording ----------------------------------------------------------- */
+
+static int make_room(struct memory_device *mem)
+{
+	size_t room = mem->event_room > 0 ? mem->event_room * 2 : 64;
+	struct event *events;
+
+	if (mem->event_count < mem->event_room)
+		return 0;
+	events = realloc(mem->events, room * sizeof(*events));
+	if (!events)
+		return -ENOMEM;
+	mem->events = events;
+	mem->event_room = room;
+	return 0;
+}
+
+/* The last event before a cut; one that changes nothing, when there is none. */
+static struct event last_before(const struct memory_device *mem, size_t event)
+{
+	check(mem->recording_id > 0 && event <= mem->event_count);
+	return event > 0 ? mem->events[event - 1] : (struct event){.after = mem->base};
+}
+
+/* Adds an event that the caller fills in; there is room. */
+static struct event *append(struct memory_device *mem)
+{
+	struct event last = last_before(mem, mem->event_count);
+	struct event *event = &mem->events[mem->event_count++];
+
+	*event = (struct event){
+		.ended = NEVER,
+		.after = sparse_share(mem->contents),
+		.horizon = last.horizon,
+		.settled = last.settled,
+	};
+	return event;
+}
+
+static int record_write(struct memory_device *mem, const void *buf, size_t len, uint64_t offset)
+{
+	struct sparse next;
+	struct event *event;
+	int error = make_room(mem);
+
+	if (error)
+		return error;
+	next = sparse_share(mem->contents);
+	error = sparse_write(&next, buf, len, offset);
+	if (error) {
+		sparse_free(&next);
+		return error;
+	}
+	sparse_free(&mem->contents);
+	mem->contents = next;
+	event = append(mem);
+	event->offset = offset;
+	event->len = len;
+	return 0;
+}
+
+static bool is_undecided(const struct event *event, uint64_t horizon)
+{
+	return !event->is_flush && event->ended >= horizon;
+}
+
+static int record_flush(struct memory_device *mem, uint64_t began)
+{
+	struct event *event;
+	int error = make_room(mem);
+
+	if (error)
+		return error;
+	event = append(mem);
+	event->is_flush = true;
+	if (event->horizon < began)
+		event->horizon = began;
+	while (event->settled < mem->event_count &&
+	       !is_undecided(&mem->events[event->settled], event->horizon))
+		event->settled++;
+	return 0;
+}
+
+static void lose_writes(struct memory_device *mem, uint64_t flush_began)
+{
+	struct event last = last_before(mem, mem->event_count);
+
+	for (size_t i = last.settled; i < mem->event_count; i++)
+		if (is_undecided(&mem->events[i], last.horizon) &&
+		    mem->events[i].ended < flush_began)
+			mem->events[i].ended = NEVER;
+}
+
+static void forget_events(struct memory_device *mem)
+{
+	for (size_t i = 0; i < mem->event_count; i++)
+		sparse_free(&mem->events[i].after);
+	sparse_free(&mem->base);
+	mem->event_count = 0;
+}
+
+/* --- the device ---------------------------------------------------------- */
+
+/* Latch held X. */
+static int injected_error_locked(struct memory_device *mem, enum dev_fault_kind kind)
+{
+	if (!(mem->fault_mask & kind))
+		return 0;
+	if (mem->fault_after > 0) {
+		mem->fault_after--;
+		return 0;
+	}
+	if (!mem->fault_sticky)
+		mem->fault_mask = 0;
+	mem->fault_count++;
+	return mem->fault_error;
+}
+
+static int memory_read(struct device *dev, void *buf, size_t len, uint64_t offset)
+{
+	struct memory_device *mem = memory_device(dev);
+	int error = 0;
+
+	if (atomic_load_explicit(&mem->fault_mask, memory_order_relaxed) & FAULT_READ) {
+		latch_x(&mem->latch);
+		error = injected_error_locked(mem, FAULT_READ);
+		unlatch_x(&mem->latch);
+	}
+	if (error)
+		return error;
+	latch_s(&mem->latch);
+	sparse_read(&mem->contents, buf, len, offset);
+	unlatch_s(&mem->latch);
+	return 0;
+}
+
+static void note_returned(struct memory_device *mem, uint32_t recording_id, size_t event)
+{
+	latch_x(&mem->latch);
+	if (mem->recording_id == recording_id)
+		mem->events[event].ended = ++mem->clock;
+	unlatch_x(&mem->latch);
+}
+
+static int memory_write(struct device *dev, const void *buf, size_t len, uint64_t offset)
+{
+	struct memory_device *mem = memory_device(dev);
+	uint32_t recording_id;
+	size_t event;
+	bool recorded;
+	int error;
+
+	latch_x(&mem->latch);
+	recording_id = mem->recording_id;
+	event = mem->event_count;
+	error = injected_error_locked(mem, FAULT_WRITE);
+	recorded = mem->recording && !error;
+	if (recorded)
+		error = record_write(mem, buf, len, offset);
+	else if (!error)
+		error = sparse_write(&mem->contents, buf, len, offset);
+	unlatch_x(&mem->latch);
+
+	if (recorded && !error) {
+		os_point("memory:write-applied");
+		note_returned(mem, recording_id, event);
+	}
+	return error;
+}
+
+static int memory_flush(struct device *dev)
+{
+	struct memory_device *mem = memory_device(dev);
+	uint32_t recording_id;
+	uint64_t began;
+	int error;
+
+	latch_x(&mem->latch);
+	recording_id = mem->recording_id;
+	began = ++mem->clock;
+	error = injected_error_locked(mem, FAULT_FLUSH);
+	unlatch_x(&mem->latch);
+
+	os_point("memory:flush-begun");
+	latch_x(&mem->latch);
+	if (mem->recording && mem->recording_id == recording_id) {
+		if (error)
+			lose_writes(mem, began);
+		else
+			error = record_flush(mem, began);
+	}
+	unlatch_x(&mem->latch);
+	return error;
+}
+
+static void memory_close(struct device *dev)
+{
+	struct memory_device *mem = memory_device(dev);
+
+	forget_events(mem);
+	free(mem->events);
+	sparse_free(&mem->contents);
+	free(mem);
+}
+
+static const struct device_ops memory_ops = {
+	.read = memory_read,
+	.write = memory_write,
+	.flush = memory_flush,
+	.close = memory_close,
+};
+
+/* Takes over the contents, also when it fails. */
+static int open_with(struct device **out, uint64_t size_bytes, struct sparse contents)
+{
+	struct memory_device *mem = calloc(1, sizeof(*mem));
+
+	if (!mem) {
+		sparse_free(&contents);
+		return -ENOMEM;
+	}
+	mem->dev.ops = &memory_ops;
+	mem->dev.size_bytes = size_bytes;
+	snprintf(mem->dev.path, sizeof(mem->dev.path), "memory");
+	latch_init(&mem->latch, RANK_LEAF, 0);
+	mem->contents = contents;
+	*out = &mem->dev;
+	return 0;
+}
+
+int dev_open_memory(struct device **out, uint64_t size_bytes)
+{
+	struct sparse zeros;
+
+	sparse_init(&zeros, size_bytes);
+	return open_with(out, size_bytes, zeros);
+}
+
+void dev_memory_fail(struct device *dev, unsigned mask, uint64_t after, int error, bool sticky)
+{
+	struct memory_device *mem = memory_device(dev);
+
+	check(mask == 0 || error != 0);
+	latch_x(&mem->latch);
+	mem->fault_mask = mask;
+	mem->fault_after = after;
+	mem->fault_error = error < 0 ? error : -error;
+	mem->fault_sticky = sticky;
+	unlatch_x(&mem->latch);
+}
+
+uint64_t dev_memory_fault_count(struct device *dev)
+{
+	struct memory_device *mem = memory_device(dev);
+	uint64_t count;
+
+	latch_s(&mem->latch);
+	count = mem->fault_count;
+	unlatch_s(&mem->latch);
+	return count;
+}
+
+/* --- looking at a recording ---------------------------------------------- */
+
+void dev_record_start(struct device *dev)
+{
+	struct memory_device *mem = memory_device(dev);
+
+	latch_x(&mem->latch);
+	forget_events(mem);
+	mem->base = sparse_share(mem->contents);
+	mem->recording = true;
+	mem->recording_id++;
+	unlatch_x(&mem->latch);
+}
+
+void dev_record_stop(struct device *dev)
+{
+	struct memory_device *mem = memory_device(dev);
+
+	latch_x(&mem->latch);
+	mem->recording = false;
+	unlatch_x(&mem->latch);
+}
+
+size_t dev_record_count(const struct device *dev)
+{
+	struct memory_device *mem = memory_device(dev);
+	size_t count;
+
+	latch_s(&mem->latch);
+	count = mem->event_count;
+	unlatch_s(&mem->latch);
+	return count;
+}
+
+bool dev_record_is_flush(const struct device *dev, size_t event)
+{
+	struct memory_device *mem = memory_device(dev);
+	bool is_flush;
+
+	latch_s(&mem->latch);
+	check(event < mem->event_count);
+	is_flush = mem->events[event].is_flush;
+	unlatch_s(&mem->latch);
+	return is_flush;
+}
+
+int dev_record_cut(struct device *dev, size_t event, struct device **out)
+{
+	struct memory_device *mem = memory_device(dev);
+	struct sparse contents;
+
+	latch_s(&mem->latch);
+	contents = sparse_share(last_before(mem, event).after);
+	unlatch_s(&mem->latch);
+	return open_with(out, dev->size_bytes, contents);
+}
+
+/* Latch held. */
+static size_t undecided_count_locked(const struct memory_device *mem, size_t cut)
+{
+	struct event last = last_before(mem, cut);
+	size_t count = 0;
+
+	for (size_t i = last.settled; i < cut; i++)
+		count += is_undecided(&mem->events[i], last.horizon);
+	return count;
+}
+
+size_t dev_record_undecided(struct device *dev, size_t event)
+{
+	struct memory_device *mem = memory_device(dev);
+	size_t count;
+
+	latch_s(&mem->latch);
+	count = undecided_count_locked(mem, event);
+	unlatch_s(&mem->latch);
+	return count;
+}
+
+/* --- states after a power cut -------------------------------------------- */
+
+/* splitmix64: any seed is as good as any other. */
+static uint64_t next_random(uint64_t *seed)
+{
+	uint64_t x = *seed += 0x9e3779b97f4a7c15u;
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+	return x ^ x >> 31;
+}
+
+struct state {
+	const struct memory_device *mem;
+	enum dev_cut_mode mode;
+	uint64_t random;
+	size_t chosen;           /* which of the undecided writes, for DROP_ONE and KEEP_ONE */
+	size_t undecided_seen;
+	struct sparse contents;
+	bool deviates;           /* something was lost; until then `contents` is not in use */
+};
+
+enum fate { FATE_WHOLE, FATE_LOST, FATE_TORN };
+
+static enum fate choose_fate(struct state *state)
+{
+	size_t index = state->undecided_seen++;
+
+	switch (state->mode) {
+	case CUT_PREFIX:
+		return FATE_WHOLE;
+	case CUT_DROP_ALL:
+		return FATE_LOST;
+	case CUT_DROP_ONE:
+		return index == state->chosen ? FATE_LOST : FATE_WHOLE;
+	case CUT_KEEP_ONE:
+		return index == state->chosen ? FATE_WHOLE : FATE_LOST;
+	case CUT_SUBSET:
+		return next_random(&state->random) & 1 ? FATE_WHOLE : FATE_LOST;
+	case CUT_TORN:
+		/* Torn ones among whole and lost ones, which tearing alone would hardly give. */
+		switch (next_random(&state->random) % 4) {
+		case 0:
+			return FATE_WHOLE;
+		case 1:
+			return FATE_LOST;
+		default:
+			return FATE_TORN;
+		}
+	}
+	check(false);
+}
+
+static void deviate_before(struct state *state, size_t event)
+{
+	if (!state->deviates)
+		state->contents = sparse_share(last_before(state->mem, event).after);
+	state->deviates = true;
+}
+
+static int redo_torn(struct state *state, const struct event *event)
+{
+	uint64_t at = event->offset;
+	uint64_t end = event->offset + event->len;
+
+	while (at < end) {
+		uint64_t next = (at / SECTOR_SIZE + 1) * SECTOR_SIZE;
+		int error = 0;
+
+		next = next < end ? next : end;
+		if (next_random(&state->random) & 1)
+			error = sparse_copy(&state->contents, &event->after, next - at, at);
+		if (error)
+			return error;
+		at = next;
+	}
+	return 0;
+}
+
+static int redo(struct state *state, size_t index, enum fate fate)
+{
+	const struct event *event = &state->mem->events[index];
+
+	if (event->is_flush)
+		return 0;
+	if (fate != FATE_WHOLE)
+		deviate_before(state, index);
+	if (fate == FATE_TORN)
+		return redo_torn(state, event);
+	if (fate == FATE_WHOLE && state->deviates)
+		return sparse_copy(&state->contents, &event->after, event->len, event->offset);
+	return 0;
+}
+
+/* Latch held.  The contents are the caller's on success. */
+static int build_state_locked(struct state *state, size_t cut)
+{
+	struct event last = last_before(state->mem, cut);
+	int error = 0;
+
+	for (size_t i = last.settled; i < cut && !error; i++) {
+		bool undecided = is_undecided(&state->mem->events[i], last.horizon);
+
+		error = redo(state, i, undecided ? choose_fate(state) : FATE_WHOLE);
+	}
+	if (!state->deviates)
+		state->contents = sparse_share(last.after);
+	if (error)
+		sparse_free(&state->contents);
+	return error;
+}
+
+int dev_record_state(struct device *dev, size_t event, enum dev_cut_mode mode, uint64_t seed,
+		     struct device **out, bool *varies)
+{
+	struct memory_device *mem = memory_device(dev);
+	struct state state = {.mem = mem, .mode = mode, .random = seed};
+	size_t undecided;
+	int error;
+
+	latch_s(&mem->latch);
+	undecided = undecided_count_locked(mem, event);
+	state.chosen = undecided > 0 ? seed % undecided : 0;
+	error = build_state_locked(&state, event);
+	unlatch_s(&mem->latch);
+	if (error)
+		return error;
+	*varies = state.deviates || mode == CUT_PREFIX;
+	return open_with(out, dev->size_bytes, state.contents);
+}

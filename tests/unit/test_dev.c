@@ -1,0 +1,704 @@
+/*
+ * Devices: the file device against the rules of device.h, the memory device
+ * against a plain array, and the states after a power cut against an oracle
+ * that computes them from a list of writes.
+ */
+#include "engine/base/error.h"
+#include "engine/base/os.h"
+#include "engine/dev/device.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BLOCK 4096u
+
+static uint64_t random_state = 1;
+
+static uint64_t random_below(uint64_t limit)
+{
+	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+	return (random_state >> 33) % limit;
+}
+
+static void fill_random(void *buf, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		((unsigned char *)buf)[i] = (unsigned char)random_below(256);
+}
+
+/* --- the file device -------------------------------------------------------- */
+
+#define FILE_BYTES (2u << 20)
+
+static char file_path[64];
+
+static void make_file(void)
+{
+	int fd;
+
+	snprintf(file_path, sizeof(file_path), "/tmp/test_dev.XXXXXX");
+	fd = mkstemp(file_path);
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(ftruncate(fd, FILE_BYTES), 0);
+	close(fd);
+}
+
+static void remove_file(void)
+{
+	unlink(file_path);
+}
+
+static struct device *open_file(unsigned flags)
+{
+	struct device *dev;
+
+	cr_assert_eq(dev_open_file(&dev, file_path, flags, 0), 0);
+	return dev;
+}
+
+static int try_open(unsigned flags, uint64_t wait_ns)
+{
+	struct device *dev;
+	int error = dev_open_file(&dev, file_path, flags, wait_ns);
+
+	if (!error)
+		dev_close(dev);
+	return error;
+}
+
+TestSuite(file, .init = make_file, .fini = remove_file);
+
+Test(file, single_transfers)
+{
+	struct stats stats = {0};
+	struct device *dev = open_file(0);
+	char buf[10000], back[10000];
+
+	dev->stats = &stats;
+	cr_assert_eq(dev->size_bytes, FILE_BYTES);
+	cr_assert_str_eq(dev->path, file_path);
+	fill_random(buf, sizeof(buf));
+	cr_assert_eq(dev_write(dev, buf, sizeof(buf), 12345), 0);
+	cr_assert_eq(dev_flush(dev), 0);
+	cr_assert_eq(dev_read(dev, back, sizeof(back), 12345), 0);
+	cr_assert_eq(memcmp(buf, back, sizeof(buf)), 0);
+	cr_assert_eq(dev_read(dev, back, 0, FILE_BYTES), 0);
+	cr_assert_eq(stat_read(&stats, STAT_dev_writes), 1);
+	cr_assert_eq(stat_read(&stats, STAT_dev_write_bytes), sizeof(buf));
+	cr_assert_eq(stat_read(&stats, STAT_dev_reads), 1);
+	cr_assert_eq(stat_read(&stats, STAT_dev_read_bytes), sizeof(buf));
+	cr_assert_eq(stat_read(&stats, STAT_dev_flushes), 1);
+	dev_close(dev);
+}
+
+Test(file, bounds)
+{
+	struct device *dev = open_file(0);
+	char buf[16] = {0};
+
+	cr_assert_eq(dev_write(dev, buf, 16, FILE_BYTES - 16), 0);
+	cr_assert_eq(dev_write(dev, buf, 16, FILE_BYTES - 15), -EIO);
+	cr_assert_eq(dev_read(dev, buf, 1, FILE_BYTES), -EIO);
+	cr_assert_eq(dev_read(dev, buf, 16, UINT64_MAX - 3), -EIO);
+	cr_assert_eq(dev_read(dev, buf, SIZE_MAX, 16), -EIO);
+	dev_close(dev);
+}
+
+Test(file, read_only)
+{
+	struct device *dev = open_file(DEV_READ_ONLY);
+	char buf[16] = {0};
+	struct dev_request batch[] = {
+		{.buf = buf, .len = 16, .offset = 0},
+		{.buf = buf, .len = 16, .offset = 16, .is_write = true},
+		{.buf = buf, .len = 16, .offset = 32},
+	};
+
+	cr_assert_eq(dev_read(dev, buf, 16, 0), 0);
+	cr_assert_eq(dev_write(dev, buf, 16, 0), -EROFS);
+	cr_assert_eq(dev_batch(dev, batch, 3), -EROFS);
+	cr_assert_eq(batch[0].result, 0);
+	cr_assert_eq(batch[1].result, -EROFS);
+	cr_assert_eq(batch[2].result, 0);
+	dev_close(dev);
+}
+
+Test(file, truncated_below)
+{
+	struct device *dev = open_file(0);
+	char buf[2 * BLOCK];
+	struct dev_request batch[] = {
+		{.buf = buf, .len = BLOCK, .offset = 0},
+		{.buf = buf + BLOCK, .len = BLOCK, .offset = 3 * BLOCK / 2},
+	};
+
+	cr_assert_eq(truncate(file_path, 2 * BLOCK), 0);
+	cr_assert_eq(dev_read(dev, buf, BLOCK, 3 * BLOCK / 2), -EIO);
+	cr_assert_eq(dev_batch(dev, batch, 2), -EIO);
+	cr_assert_eq(batch[0].result, 0);
+	cr_assert_eq(batch[1].result, -EIO);
+	dev_close(dev);
+}
+
+/* More requests than a ring has room for, of all sizes, and one out of bounds. */
+static void exercise_batches(struct device *dev)
+{
+	enum { COUNT = 200 };
+	static unsigned char out[COUNT][BLOCK], in[COUNT][BLOCK];
+	struct dev_request batch[COUNT];
+
+	fill_random(out, sizeof(out));
+	for (size_t i = 0; i < COUNT; i++)
+		batch[i] = (struct dev_request){
+			.buf = out[i],
+			.len = i % 7 == 0 ? 0 : 1 + i * 20,
+			.offset = i * BLOCK + i,
+			.is_write = true,
+		};
+	cr_assert_eq(dev_batch(dev, batch, COUNT), 0);
+	for (size_t i = 0; i < COUNT; i++) {
+		batch[i].buf = in[i];
+		batch[i].is_write = false;
+		batch[i].result = 1;
+	}
+	batch[150].offset = FILE_BYTES;
+	cr_assert_eq(dev_batch(dev, batch, COUNT), -EIO);
+	for (size_t i = 0; i < COUNT; i++) {
+		cr_assert_eq(batch[i].result, i == 150 ? -EIO : 0);
+		if (i != 150)
+			cr_assert_eq(memcmp(in[i], out[i], batch[i].len), 0);
+	}
+	cr_assert_eq(dev_batch(dev, batch, 0), 0);
+}
+
+Test(file, batches)
+{
+	struct stats stats = {0};
+	struct device *dev = open_file(0);
+
+	dev->stats = &stats;
+	exercise_batches(dev);
+	cr_assert_eq(stat_read(&stats, STAT_dev_writes), 200 - 29);
+	exercise_batches(dev);
+	dev_close(dev);
+}
+
+/* With no descriptor left for a ring the batch goes one by one. */
+Test(file, batches_without_ring)
+{
+	struct device *dev = open_file(0);
+	int last = dup(STDERR_FILENO);
+	struct rlimit limit = {.rlim_cur = (rlim_t)last, .rlim_max = (rlim_t)last};
+
+	close(last);
+	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	exercise_batches(dev);
+	dev_close(dev);
+}
+
+static void batches_in_thread(void *arg)
+{
+	struct device *dev = arg;
+	unsigned char out[8][512], in[8][512];
+	uint64_t base = (uint64_t)stats_shard() * 32 * BLOCK;
+	struct dev_request batch[8];
+
+	for (unsigned round = 0; round < 50; round++) {
+		for (unsigned i = 0; i < 8; i++) {
+			memset(out[i], (int)(round + i), sizeof(out[i]));
+			batch[i] = (struct dev_request){.buf = out[i], .len = 512,
+							.offset = base + i * BLOCK,
+							.is_write = true};
+		}
+		check(dev_batch(dev, batch, 8) == 0);
+		for (unsigned i = 0; i < 8; i++) {
+			batch[i].buf = in[i];
+			batch[i].is_write = false;
+		}
+		check(dev_batch(dev, batch, 8) == 0);
+		check(memcmp(in, out, sizeof(in)) == 0);
+	}
+}
+
+Test(file, batches_of_many_threads)
+{
+	struct device *dev = open_file(0);
+	struct os_thread thread[8];
+
+	for (size_t i = 0; i < array_count(thread); i++)
+		cr_assert_eq(os_thread_start(&thread[i], "batch", batches_in_thread, dev), 0);
+	for (size_t i = 0; i < array_count(thread); i++)
+		os_thread_join(&thread[i]);
+	dev_close(dev);
+}
+
+Test(file, locks)
+{
+	struct device *writer = open_file(0);
+	struct device *reader;
+	uint64_t start = os_mono_ns();
+
+	cr_assert_eq(try_open(0, 0), -BE_BUSY);
+	cr_assert_eq(try_open(DEV_READ_ONLY, 30000000), -BE_BUSY);
+	cr_assert_geq(os_mono_ns() - start, 30000000);
+	cr_assert_eq(try_open(DEV_READ_ONLY | DEV_NO_LOCK, 0), 0);
+	dev_close(writer);
+
+	reader = open_file(DEV_READ_ONLY | DEV_SHARED_LOCK);
+	cr_assert_eq(try_open(DEV_READ_ONLY | DEV_SHARED_LOCK, 0), 0);
+	cr_assert_eq(try_open(0, 0), -BE_BUSY);
+	dev_close(reader);
+	cr_assert_eq(try_open(0, 0), 0);
+}
+
+/* A child holds the lock, until it has written and dies. */
+Test(file, waits_for_predecessor)
+{
+	struct device *dev;
+	int ready[2];
+	char byte;
+	pid_t child;
+
+	cr_assert_eq(pipe(ready), 0);
+	child = fork();
+	if (child == 0) {
+		dev = open_file(0);
+		check(write(ready[1], "r", 1) == 1);
+		usleep(50000);
+		check(dev_write(dev, "last", 4, 0) == 0);
+		_exit(0);
+	}
+	cr_assert_eq(read(ready[0], &byte, 1), 1);
+	cr_assert_eq(dev_open_file(&dev, file_path, 0, 10000000000ull), 0);
+	cr_assert_eq(dev_read(dev, &byte, 1, 0), 0);
+	cr_assert_eq(byte, 'l');
+	dev_close(dev);
+	waitpid(child, NULL, 0);
+}
+
+Test(file, what_cannot_be_opened)
+{
+	struct device *dev;
+	char fifo[80];
+
+	cr_assert_eq(dev_open_file(&dev, "/nonexistent", 0, 0), -ENOENT);
+	cr_assert_eq(dev_open_file(&dev, "/tmp", 0, 0), -EISDIR);
+	cr_assert_eq(dev_open_file(&dev, "/dev/null", 0, 0), -EINVAL);
+	snprintf(fifo, sizeof(fifo), "%s.fifo", file_path);
+	cr_assert_eq(mkfifo(fifo, 0600), 0);
+	cr_assert_eq(dev_open_file(&dev, fifo, 0, 0), -EINVAL);
+	unlink(fifo);
+	dev_close(NULL);
+}
+
+/* --- the memory device ------------------------------------------------------- */
+
+static struct device *open_memory(uint64_t size_bytes)
+{
+	struct device *dev;
+
+	cr_assert_eq(dev_open_memory(&dev, size_bytes), 0);
+	return dev;
+}
+
+static void expect_contents(struct device *dev, const unsigned char *expected)
+{
+	unsigned char *actual = malloc(dev->size_bytes);
+
+	cr_assert_eq(dev_read(dev, actual, dev->size_bytes, 0), 0);
+	cr_assert_eq(memcmp(actual, expected, dev->size_bytes), 0);
+	free(actual);
+}
+
+/* Without recording, while recording, and in clones, which change nothing but themselves. */
+Test(memory, like_an_array)
+{
+	enum { SIZE = 200 * BLOCK + 123 };
+	static unsigned char array[SIZE], clone_array[SIZE], piece[3 * BLOCK];
+	struct device *dev = open_memory(SIZE);
+	struct device *clone = NULL;
+
+	for (unsigned round = 0; round < 600; round++) {
+		size_t len = 1 + random_below(sizeof(piece));
+		uint64_t offset = random_below(SIZE - len);
+
+		fill_random(piece, len);
+		memcpy(array + offset, piece, len);
+		cr_assert_eq(dev_write(dev, piece, len, offset), 0);
+		if (clone) {
+			len = 1 + random_below(len);
+			memcpy(clone_array + offset, piece + 1, len - 1);
+			cr_assert_eq(dev_write(clone, piece + 1, len - 1, offset), 0);
+		}
+		if (round == 200)
+			dev_record_start(dev);
+		if (round % 100 == 50 && round > 200) {
+			dev_close(clone);
+			cr_assert_eq(dev_record_cut(dev, dev_record_count(dev), &clone), 0);
+			memcpy(clone_array, array, SIZE);
+		}
+		if (round % 50 == 0 && clone)
+			expect_contents(clone, clone_array);
+	}
+	expect_contents(dev, array);
+	dev_close(dev);
+	expect_contents(clone, clone_array);
+	dev_close(clone);
+}
+
+Test(memory, is_sparse)
+{
+	uint64_t size = 1ull << 50;
+	struct device *dev = open_memory(size);
+	char buf[4] = "end", back[4];
+
+	cr_assert_eq(dev_write(dev, buf, 4, size - 4), 0);
+	cr_assert_eq(dev_read(dev, back, 4, size - 4), 0);
+	cr_assert_str_eq(back, "end");
+	cr_assert_eq(dev_read(dev, back, 4, size / 2), 0);
+	cr_assert_eq(back[0], 0);
+	dev_close(dev);
+}
+
+Test(memory, faults)
+{
+	struct device *dev = open_memory(16 * BLOCK);
+	char buf[2] = "x";
+	struct dev_request batch[] = {
+		{.buf = "a", .len = 1, .offset = 0, .is_write = true},
+		{.buf = "b", .len = 1, .offset = 1, .is_write = true},
+		{.buf = "c", .len = 1, .offset = 2, .is_write = true},
+	};
+
+	dev_memory_fail(dev, FAULT_WRITE, 1, ENOSPC, false);
+	cr_assert_eq(dev_read(dev, buf, 1, 0), 0);
+	cr_assert_eq(dev_batch(dev, batch, 3), -ENOSPC);
+	cr_assert_eq(batch[0].result, 0);
+	cr_assert_eq(batch[1].result, -ENOSPC);
+	cr_assert_eq(batch[2].result, 0);
+	cr_assert_eq(dev_memory_fault_count(dev), 1);
+	cr_assert_eq(dev_read(dev, buf, 1, 1), 0);
+	cr_assert_eq(buf[0], 0);
+
+	dev_memory_fail(dev, FAULT_READ | FAULT_FLUSH, 0, -EIO, true);
+	cr_assert_eq(dev_read(dev, buf, 1, 1), -EIO);
+	cr_assert_eq(dev_flush(dev), -EIO);
+	cr_assert_eq(dev_write(dev, buf, 1, 1), 0);
+	dev_memory_fail(dev, 0, 0, 0, false);
+	cr_assert_eq(dev_read(dev, buf, 1, 1), 0);
+	cr_assert_eq(dev_flush(dev), 0);
+	cr_assert_eq(dev_memory_fault_count(dev), 3);
+	dev_close(dev);
+}
+
+/* --- recordings ---------------------------------------------------------------- */
+
+#define DISK_BYTES (16 * BLOCK)
+#define HISTORY_MAX 40
+
+/* One thread's history: a write is undecided if no flush follows it before the cut. */
+static struct {
+	bool is_flush;
+	uint64_t offset;
+	size_t len;
+	unsigned char data[2 * BLOCK];
+} history[HISTORY_MAX];
+
+static unsigned char base_contents[DISK_BYTES];
+
+static struct device *record_history(void)
+{
+	struct device *dev = open_memory(DISK_BYTES);
+
+	fill_random(base_contents, sizeof(base_contents));
+	cr_assert_eq(dev_write(dev, base_contents, DISK_BYTES, 0), 0);
+	dev_record_start(dev);
+	for (size_t i = 0; i < HISTORY_MAX; i++) {
+		history[i].is_flush = random_below(5) == 0;
+		history[i].len = 1 + random_below(2 * BLOCK);
+		if (random_below(2))
+			history[i].len = BLOCK;
+		history[i].offset = random_below(DISK_BYTES - history[i].len);
+		if (random_below(2))
+			history[i].offset = history[i].offset / BLOCK * BLOCK;
+		fill_random(history[i].data, history[i].len);
+		if (history[i].is_flush)
+			cr_assert_eq(dev_flush(dev), 0);
+		else
+			cr_assert_eq(dev_write(dev, history[i].data, history[i].len,
+					       history[i].offset), 0);
+	}
+	dev_record_stop(dev);
+	cr_assert_eq(dev_write(dev, "later", 5, 0), 0);
+	cr_assert_eq(dev_record_count(dev), HISTORY_MAX);
+	for (size_t i = 0; i < HISTORY_MAX; i++)
+		cr_assert_eq(dev_record_is_flush(dev, i), history[i].is_flush);
+	return dev;
+}
+
+static size_t flushed_before(size_t cut)
+{
+	while (cut > 0 && !history[cut - 1].is_flush)
+		cut--;
+	return cut;
+}
+
+/* Applies [0, cut), of the undecided ones only those of which the bit is set. */
+static void apply(unsigned char *contents, size_t cut, uint64_t kept)
+{
+	size_t first = flushed_before(cut);
+
+	memcpy(contents, base_contents, DISK_BYTES);
+	for (size_t i = 0; i < cut; i++)
+		if (!history[i].is_flush && (i < first || kept >> (i - first) & 1))
+			memcpy(contents + history[i].offset, history[i].data, history[i].len);
+}
+
+static bool state_is(struct device *dev, size_t cut, enum dev_cut_mode mode, uint64_t seed,
+		     uint64_t kept)
+{
+	unsigned char expected[DISK_BYTES], actual[DISK_BYTES];
+	struct device *state;
+	bool varies;
+
+	apply(expected, cut, kept);
+	cr_assert_eq(dev_record_state(dev, cut, mode, seed, &state, &varies), 0);
+	cr_assert_eq(dev_read(state, actual, DISK_BYTES, 0), 0);
+	dev_close(state);
+	return memcmp(actual, expected, DISK_BYTES) == 0;
+}
+
+static bool varies_at(struct device *dev, size_t cut, enum dev_cut_mode mode, uint64_t seed)
+{
+	struct device *state;
+	bool varies;
+
+	cr_assert_eq(dev_record_state(dev, cut, mode, seed, &state, &varies), 0);
+	dev_close(state);
+	return varies;
+}
+
+Test(record, whole_writes)
+{
+	for (random_state = 1; random_state < 20; random_state++) {
+		uint64_t seed_of_run = random_state;
+		struct device *dev = record_history();
+
+		for (size_t cut = 0; cut <= HISTORY_MAX; cut++) {
+			size_t undecided = cut - flushed_before(cut);
+			struct device *prefix;
+			unsigned char expected[DISK_BYTES];
+
+			cr_assert_eq(dev_record_undecided(dev, cut), undecided);
+			apply(expected, cut, UINT64_MAX);
+			cr_assert_eq(dev_record_cut(dev, cut, &prefix), 0);
+			expect_contents(prefix, expected);
+			dev_close(prefix);
+			cr_assert(state_is(dev, cut, CUT_PREFIX, 0, UINT64_MAX));
+			cr_assert(state_is(dev, cut, CUT_DROP_ALL, 0, 0));
+			cr_assert_eq(varies_at(dev, cut, CUT_DROP_ALL, 0), undecided > 0);
+			cr_assert_eq(varies_at(dev, cut, CUT_KEEP_ONE, 0), undecided > 1);
+			for (size_t i = 0; i < undecided; i++) {
+				cr_assert(state_is(dev, cut, CUT_DROP_ONE, i, ~(1ull << i)));
+				cr_assert(state_is(dev, cut, CUT_KEEP_ONE, i, 1ull << i));
+				cr_assert(varies_at(dev, cut, CUT_DROP_ONE, i));
+			}
+		}
+		dev_close(dev);
+		random_state = seed_of_run;
+	}
+}
+
+/* Each state is one of the possible ones, and each of these comes up. */
+Test(record, subsets)
+{
+	struct device *dev = record_history();
+
+	for (size_t cut = 0; cut <= HISTORY_MAX; cut++) {
+		size_t undecided = dev_record_undecided(dev, cut);
+		uint64_t seen = 0;
+
+		if (undecided > 4)
+			continue;
+		for (uint64_t seed = 0; seed < 200; seed++) {
+			uint64_t kept = 0;
+
+			while (!state_is(dev, cut, CUT_SUBSET, seed, kept))
+				cr_assert_lt(++kept, 1ull << undecided);
+			seen |= 1ull << kept;
+			if (!varies_at(dev, cut, CUT_SUBSET, seed))
+				cr_assert(state_is(dev, cut, CUT_SUBSET, seed, UINT64_MAX));
+		}
+		if (undecided > 0)
+			cr_assert_gt(__builtin_popcountll(seen), 1);
+	}
+	dev_close(dev);
+}
+
+/* Each sector holds something that was there at some moment since the last flush. */
+Test(record, torn)
+{
+	struct device *dev = record_history();
+	unsigned torn = 0;
+
+	for (size_t cut = 0; cut <= HISTORY_MAX; cut++) {
+		if (dev_record_undecided(dev, cut) != 1)
+			continue;
+		for (uint64_t seed = 0; seed < 40; seed++) {
+			unsigned char lost[DISK_BYTES], whole[DISK_BYTES], actual[DISK_BYTES];
+			struct device *state;
+			bool varies, is_lost = true, is_whole = true;
+
+			apply(lost, cut, 0);
+			apply(whole, cut, 1);
+			cr_assert_eq(dev_record_state(dev, cut, CUT_TORN, seed, &state, &varies), 0);
+			cr_assert_eq(dev_read(state, actual, DISK_BYTES, 0), 0);
+			for (size_t at = 0; at < DISK_BYTES; at += 512) {
+				bool as_lost = memcmp(actual + at, lost + at, 512) == 0;
+				bool as_whole = memcmp(actual + at, whole + at, 512) == 0;
+
+				cr_assert(as_lost || as_whole);
+				is_lost &= as_lost;
+				is_whole &= as_whole;
+			}
+			cr_assert(varies || is_whole);
+			torn += !is_lost && !is_whole;
+			dev_close(state);
+		}
+	}
+	cr_assert_gt(torn, 0);
+	dev_close(dev);
+}
+
+Test(record, states_can_be_recorded)
+{
+	struct device *dev = record_history();
+	struct device *state, *again;
+	unsigned char expected[DISK_BYTES];
+	bool varies;
+
+	cr_assert_eq(dev_record_state(dev, HISTORY_MAX, CUT_DROP_ALL, 0, &state, &varies), 0);
+	dev_close(dev);
+	apply(expected, HISTORY_MAX, 0);
+	dev_record_start(state);
+	cr_assert_eq(dev_write(state, "recovered", 9, 5000), 0);
+	cr_assert_eq(dev_write(state, "twice", 5, 5000), 0);
+	cr_assert_eq(dev_record_state(state, 2, CUT_DROP_ONE, 1, &again, &varies), 0);
+	dev_close(state);
+	memcpy(expected + 5000, "recovered", 9);
+	expect_contents(again, expected);
+	dev_close(again);
+}
+
+/* --- which writes a flush covers ------------------------------------------------ */
+
+static struct device *hooked;
+
+/* Flushes once while a write is in flight, or writes once while a flush is. */
+static void meet_in_flight(const char *name)
+{
+	static bool done;
+
+	if (done)
+		return;
+	if (strcmp(name, "memory:write-applied") == 0) {
+		done = true;
+		check(dev_flush(hooked) == 0);
+	} else if (strcmp(name, "memory:flush-begun") == 0) {
+		done = true;
+		check(dev_write(hooked, "b", 1, BLOCK) == 0);
+	}
+}
+
+static char byte_after_loss(struct device *dev, uint64_t offset)
+{
+	struct device *state;
+	bool varies;
+	char byte;
+
+	cr_assert_eq(dev_record_state(dev, dev_record_count(dev), CUT_DROP_ALL, 0, &state,
+				      &varies), 0);
+	cr_assert_eq(dev_read(state, &byte, 1, offset), 0);
+	dev_close(state);
+	return byte;
+}
+
+static struct device *open_hooked(void)
+{
+	hooked = open_memory(DISK_BYTES);
+	dev_record_start(hooked);
+	return hooked;
+}
+
+Test(record, write_in_flight_at_flush)
+{
+	struct device *dev = open_hooked();
+
+	os_linux_set_point_handler(meet_in_flight);
+	cr_assert_eq(dev_write(dev, "a", 1, 0), 0);
+	os_linux_set_point_handler(NULL);
+	cr_assert_eq(dev_record_count(dev), 2);
+	cr_assert(dev_record_is_flush(dev, 1));
+	cr_assert_eq(byte_after_loss(dev, 0), 0);
+	cr_assert_eq(dev_flush(dev), 0);
+	cr_assert_eq(byte_after_loss(dev, 0), 'a');
+	dev_close(dev);
+}
+
+Test(record, write_during_flush)
+{
+	struct device *dev = open_hooked();
+
+	cr_assert_eq(dev_write(dev, "a", 1, 0), 0);
+	os_linux_set_point_handler(meet_in_flight);
+	cr_assert_eq(dev_flush(dev), 0);
+	os_linux_set_point_handler(NULL);
+	cr_assert_eq(dev_record_count(dev), 3);
+	cr_assert(dev_record_is_flush(dev, 2));
+	cr_assert_eq(byte_after_loss(dev, 0), 'a');
+	cr_assert_eq(byte_after_loss(dev, BLOCK), 0);
+	cr_assert_eq(dev_record_undecided(dev, 2), 2);
+	cr_assert_eq(dev_record_undecided(dev, 3), 1);
+	dev_close(dev);
+}
+
+Test(record, undecided_below_durable)
+{
+	struct device *dev = open_hooked();
+	char byte = 'c';
+
+	os_linux_set_point_handler(meet_in_flight);
+	cr_assert_eq(dev_write(dev, "a", 1, 0), 0); /* a flush passes it by */
+	os_linux_set_point_handler(NULL);
+	dev_memory_fail(dev, FAULT_FLUSH, 0, EIO, false);
+	cr_assert_eq(dev_flush(dev), -EIO);
+	cr_assert_eq(dev_write(dev, &byte, 1, 0), 0);
+	cr_assert_eq(dev_flush(dev), 0);
+	cr_assert_eq(byte_after_loss(dev, 0), 'c');
+	dev_close(dev);
+}
+
+Test(record, failed_flush_loses)
+{
+	struct device *dev = open_hooked();
+
+	cr_assert_eq(dev_write(dev, "a", 1, 0), 0);
+	cr_assert_eq(dev_flush(dev), 0);
+	cr_assert_eq(dev_write(dev, "b", 1, BLOCK), 0);
+	dev_memory_fail(dev, FAULT_FLUSH, 0, EIO, false);
+	cr_assert_eq(dev_flush(dev), -EIO);
+	cr_assert_eq(dev_write(dev, "c", 1, 2 * BLOCK), 0);
+	cr_assert_eq(dev_flush(dev), 0);
+	cr_assert_eq(byte_after_loss(dev, 0), 'a');
+	cr_assert_eq(byte_after_loss(dev, BLOCK), 0);
+	cr_assert_eq(byte_after_loss(dev, 2 * BLOCK), 'c');
+	dev_close(dev);
+}
