@@ -1,0 +1,409 @@
+/*
+ * Reservation, append, and the two watermarks that appends hold back.
+ *
+ *	log_reserve --> log_append: LSN under the latch --> copy --> log_listed
+ *	                            slot: uncopied, unlisted  uncopied   unlisted
+ *	                                  = start             = none     = none
+ *
+ * INV-LOG-1: what is reserved always fits.  Against the log:
+ *	checkpoint + capacity - next >= reserved + overhead of the mtrs to come
+ * and against the buffer, which holds at most the group in flight, the open one
+ * and what is reserved:
+ *	buffer - (next - durable) >= reserved + two groups' overhead
+ * So log_append() never waits and never fails.  See log_internal.h for the
+ * computation.
+ *
+ * INV-LOG-2: `unlisted` is set before the LSN is known to anybody, in the same
+ * latch hold that moves next_lsn.
+ * INV-LOG-3: `uncopied` likewise; all below the lowest one is in the buffer.
+ *
+ * Waiters for space are served in turn, so that small reservations cannot
+ * starve a large one.  No wake-up is lost: a waiter takes its queue's ticket
+ * under the latch, after finding no room; whoever makes room does so under the
+ * latch and wakes the first in turn afterwards.
+ */
+#include "log/log_internal.h"
+
+#include <errno.h>
+
+/* ------------------------------------------------------------ reservation */
+
+static uint64_t log_space_needed(const struct log_shape *shape, uint64_t reserved, uint64_t holders)
+{
+	uint64_t mtrs = holders + (reserved + LOG_MTR_SHARE_BYTES - 1) / LOG_MTR_SHARE_BYTES;
+
+	return reserved + (mtrs + LOG_HEADROOM_GROUPS) * LOG_GROUP_OVERHEAD(shape->block);
+}
+
+/*
+ * What one reservation may take of an otherwise empty log.  The checkpoint may
+ * lie a few closing marks behind then, hence the headroom once more.
+ */
+uint64_t log_reserve_limit(const struct log_shape *shape, uint64_t buffer_bytes)
+{
+	const uint64_t overhead = LOG_GROUP_OVERHEAD(shape->block);
+	uint64_t left = shape->capacity - (2 * LOG_HEADROOM_GROUPS + 2) * overhead;
+	uint64_t by_log = left / (LOG_MTR_SHARE_BYTES + overhead) * LOG_MTR_SHARE_BYTES;
+	uint64_t by_buffer = buffer_bytes - 2 * overhead;
+
+	return by_log < by_buffer ? by_log : by_buffer;
+}
+
+uint64_t log_reserve_max(const struct log *log)
+{
+	check(log->started);
+	return log->reserve_max;
+}
+
+static bool buffer_has_room_locked(struct log *log, uint64_t bytes)
+{
+	uint64_t used = atomic_load(&log->next_lsn) - atomic_load(&log->durable_lsn);
+
+	return used + log->reserved + bytes + 2 * LOG_GROUP_OVERHEAD(log->shape.block) <=
+	       log->buffer_bytes;
+}
+
+/* The checkpoint LSN that would give room for `bytes` more. */
+static lsn_t checkpoint_wanted_locked(struct log *log, uint64_t bytes)
+{
+	lsn_t end = atomic_load(&log->next_lsn) +
+		    log_space_needed(&log->shape, log->reserved + bytes, log->holders + 1);
+
+	return end > log->shape.capacity ? end - log->shape.capacity : 0;
+}
+
+static bool space_has_room_locked(struct log *log, uint64_t bytes)
+{
+	return buffer_has_room_locked(log, bytes) &&
+	       checkpoint_wanted_locked(log, bytes) <= atomic_load(&log->checkpoint_lsn);
+}
+
+static void grant_locked(struct log *log, uint64_t bytes)
+{
+	log->reserved += bytes;
+	log->holders++;
+}
+
+uint64_t log_space_waiter_locked(struct log *log)
+{
+	return log->space_turn == log->space_turns ? LSN_NONE : log->space_turn;
+}
+
+void log_space_wake(struct log *log, uint64_t turn)
+{
+	if (turn != LSN_NONE)
+		waitq_wake_all(&log->space_queue[turn % LOG_SPACE_QUEUES]);
+}
+
+/* What the first waiter does about its lack of space. */
+struct space_want {
+	lsn_t flush;      /* flush up to here, or 0 */
+	lsn_t checkpoint; /* ask for a checkpoint at this LSN, or 0 */
+	void (*ask)(void *arg, lsn_t lsn);
+	void *ask_arg;
+};
+
+static void space_want_locked(struct log *log, uint64_t bytes, struct space_want *want)
+{
+	lsn_t next = atomic_load(&log->next_lsn);
+	lsn_t wanted = checkpoint_wanted_locked(log, bytes);
+
+	if (!buffer_has_room_locked(log, bytes) && next > atomic_load(&log->durable_lsn))
+		want->flush = next;
+	if (wanted > atomic_load(&log->checkpoint_lsn))
+		want->checkpoint = wanted < next ? wanted : next;
+	want->ask = log->want_space;
+	want->ask_arg = log->want_space_arg;
+}
+
+/* Asks for what is wanted, then sleeps until something may have changed. */
+static int space_wait(struct log *log, const struct space_want *want, struct waitq *queue,
+		      uint32_t ticket)
+{
+	if (want->checkpoint && want->ask)
+		want->ask(want->ask_arg, want->checkpoint);
+	if (want->flush)
+		return log_flush(log, want->flush);
+	waitq_wait(queue, ticket, OS_FOREVER);
+	return 0;
+}
+
+static int reserve_in_turn(struct log *log, uint64_t bytes, uint64_t turn)
+{
+	struct waitq *queue = &log->space_queue[turn % LOG_SPACE_QUEUES];
+
+	for (;;) {
+		struct space_want want = {0};
+		uint32_t ticket;
+		int err;
+
+		latch_x(&log->latch);
+		if (atomic_load(&log->dead)) {
+			unlatch_x(&log->latch);
+			return -BE_LOGDEAD;
+		}
+		if (turn == log->space_turn && space_has_room_locked(log, bytes)) {
+			uint64_t waiter;
+
+			grant_locked(log, bytes);
+			log->space_turn++;
+			waiter = log_space_waiter_locked(log);
+			unlatch_x(&log->latch);
+			log_space_wake(log, waiter);
+			return 0;
+		}
+		if (turn == log->space_turn)
+			space_want_locked(log, bytes, &want);
+		ticket = waitq_ticket(queue);
+		unlatch_x(&log->latch);
+		err = space_wait(log, &want, queue, ticket);
+		if (err)
+			return err;
+	}
+}
+
+int log_reserve(struct log *log, uint64_t bytes)
+{
+	uint64_t turn = LSN_NONE;
+	int err = 0;
+
+	check(log->started);
+	latch_check_may_wait();
+	if (bytes > log->reserve_max)
+		return -EINVAL;
+	latch_x(&log->latch);
+	if (atomic_load(&log->dead))
+		err = -BE_LOGDEAD;
+	else if (log->space_turn == log->space_turns && space_has_room_locked(log, bytes))
+		grant_locked(log, bytes);
+	else
+		turn = log->space_turns++;
+	unlatch_x(&log->latch);
+	if (turn == LSN_NONE)
+		return err;
+	log_stat(log, STAT_log_space_waits, 1);
+	return reserve_in_turn(log, bytes, turn);
+}
+
+/*
+ * A reservation that is appended to its last byte is never given back: its
+ * holder is forgotten when nothing at all is reserved.  Until then the count
+ * is too high, which costs space for a moment and nothing else.
+ */
+static void reserved_drop_locked(struct log *log, uint64_t bytes, uint64_t holders)
+{
+	check(log->reserved >= bytes);
+	log->reserved -= bytes;
+	log->holders -= log->holders < holders ? log->holders : holders;
+	if (!log->reserved)
+		log->holders = 0;
+}
+
+void log_unreserve(struct log *log, uint64_t bytes)
+{
+	uint64_t waiter;
+
+	if (!bytes)
+		return;
+	latch_x(&log->latch);
+	reserved_drop_locked(log, bytes, 1);
+	waiter = log_space_waiter_locked(log);
+	unlatch_x(&log->latch);
+	log_space_wake(log, waiter);
+}
+
+void log_set_space_callback(struct log *log, void (*want)(void *arg, lsn_t lsn), void *arg)
+{
+	latch_x(&log->latch);
+	log->want_space = want;
+	log->want_space_arg = arg;
+	unlatch_x(&log->latch);
+}
+
+/* ------------------------------------------------------------------ slots */
+
+static unsigned slot_take(struct log *log)
+{
+	const unsigned first = stats_shard(); /* spreads threads over cache lines */
+
+	/* Others may free slots behind this pass and take those before it: try again. */
+	for (unsigned pass = 0; pass < 1024; pass++) {
+		for (unsigned i = 0; i < LOG_SLOTS; i++) {
+			unsigned n = (first + i) % LOG_SLOTS;
+			_Atomic uint32_t *taken = &log->slots[n].taken;
+			uint32_t used = atomic_load(&log->slots_used);
+
+			if (atomic_load_explicit(taken, memory_order_relaxed) ||
+			    atomic_exchange(taken, 1))
+				continue;
+			while (used <= n &&
+			       !atomic_compare_exchange_weak(&log->slots_used, &used, n + 1))
+				;
+			return n;
+		}
+	}
+	check(!"more than two unlisted appends a thread, or more than THREADS_MAX threads");
+	return 0;
+}
+
+lsn_t log_copied_lsn(struct log *log, lsn_t next)
+{
+	uint32_t used = atomic_load(&log->slots_used);
+
+	for (uint32_t i = 0; i < used; i++) {
+		lsn_t start = atomic_load(&log->slots[i].uncopied);
+
+		if (start < next)
+			next = start;
+	}
+	return next;
+}
+
+lsn_t log_unlisted_lsn(struct log *log)
+{
+	lsn_t lowest;
+	uint32_t used;
+
+	latch_x(&log->latch);
+	lowest = atomic_load(&log->next_lsn);
+	used = atomic_load(&log->slots_used);
+	unlatch_x(&log->latch);
+	for (uint32_t i = 0; i < used; i++) {
+		lsn_t start = atomic_load_explicit(&log->slots[i].unlisted, memory_order_acquire);
+
+		if (start < lowest)
+			lowest = start;
+	}
+	return lowest;
+}
+
+void log_listed(struct log *log, const struct log_ticket *ticket)
+{
+	struct log_slot *slot;
+
+	check(ticket->slot < LOG_SLOTS);
+	slot = &log->slots[ticket->slot];
+	check(atomic_load_explicit(&slot->unlisted, memory_order_relaxed) == ticket->start);
+	atomic_store_explicit(&slot->unlisted, LSN_NONE, memory_order_release);
+	atomic_store_explicit(&slot->taken, 0, memory_order_release);
+}
+
+/* ----------------------------------------------------------------- append */
+
+void log_buffer_put(struct log *log, lsn_t lsn, const void *bytes, size_t len)
+{
+	uint64_t at = lsn % log->buffer_bytes;
+	size_t first = len;
+
+	if (first > log->buffer_bytes - at)
+		first = log->buffer_bytes - at;
+	memcpy(log->buffer + at, bytes, first);
+	memcpy(log->buffer, (const uint8_t *)bytes + first, len - first);
+}
+
+void log_group_open_locked(struct log *log)
+{
+	lsn_t next = atomic_load(&log->next_lsn);
+
+	if (next == log->group_start)
+		atomic_store(&log->next_lsn, next + MARK_MTR_BYTES);
+}
+
+static uint64_t append_locked(struct log *log, size_t size, struct log_ticket *ticket)
+{
+	struct log_slot *slot = &log->slots[ticket->slot];
+
+	log_group_open_locked(log);
+	reserved_drop_locked(log, size, 0);
+	ticket->start = atomic_load(&log->next_lsn);
+	ticket->end = ticket->start + size;
+	atomic_store(&slot->uncopied, ticket->start);
+	atomic_store(&slot->unlisted, ticket->start);
+	atomic_store(&log->next_lsn, ticket->end);
+	/* INV-LOG-1, what it is for. */
+	check(ticket->end - atomic_load(&log->checkpoint_lsn) <= log->shape.capacity);
+	check(ticket->end - atomic_load(&log->durable_lsn) <= log->buffer_bytes);
+	return log_space_waiter_locked(log);
+}
+
+/*
+ * The flusher raises copy_waits before it looks at the slots for the last time,
+ * an appender clears its slot before it looks at copy_waits, both in the single
+ * order of seq_cst: one of the two sees the other.
+ */
+static void append_copied(struct log *log, struct log_slot *slot)
+{
+	atomic_store(&slot->uncopied, LSN_NONE);
+	os_point("log:copied");
+	if (atomic_load(&log->copy_waits))
+		waitq_wake_all(&log->copied_queue);
+}
+
+/* What a scan could not walk again would be lost, and all behind it. */
+static bool records_valid(const uint8_t *records, size_t bytes)
+{
+	struct log_cursor cursor = {records, bytes};
+	struct log_rec record;
+	int rc = 0;
+
+	if (!bytes || records[0] == REC_MARK)
+		return false;
+	while ((rc = log_next_record(&cursor, &record)) > 0)
+		;
+	return rc == 0;
+}
+
+/* A dead log still hands out LSNs: what is reserved fits the buffer, and is never written. */
+void log_append(struct log *log, uint8_t *records, size_t bytes, struct log_ticket *ticket)
+{
+	const size_t size = bytes + MTR_TRAILER_BYTES;
+	uint64_t waiter;
+	uint32_t crc;
+
+	check(log->started && size <= log->reserve_max);
+	check(records_valid(records, bytes));
+	crc = log_records_crc(log->epoch, records, bytes);
+	ticket->slot = slot_take(log);
+	latch_x(&log->latch);
+	waiter = append_locked(log, size, ticket);
+	unlatch_x(&log->latch);
+	os_point("log:reserved");
+	log_seal(&log->shape, crc, ticket->start + bytes, records + bytes);
+	log_buffer_put(log, ticket->start, records, size);
+	append_copied(log, &log->slots[ticket->slot]);
+	log_space_wake(log, waiter);
+	log_stat(log, STAT_log_appends, 1);
+	log_stat(log, STAT_log_append_bytes, size);
+}
+
+/* -------------------------------------------------------------- accessors */
+
+lsn_t log_next_lsn(struct log *log)
+{
+	return atomic_load(&log->next_lsn);
+}
+
+lsn_t log_durable_lsn(struct log *log)
+{
+	return atomic_load(&log->durable_lsn);
+}
+
+lsn_t log_marked_lsn(struct log *log)
+{
+	return atomic_load(&log->marked_lsn);
+}
+
+lsn_t log_checkpoint_lsn(struct log *log)
+{
+	return atomic_load(&log->checkpoint_lsn);
+}
+
+uint64_t log_capacity(const struct log *log)
+{
+	return log->shape.capacity;
+}
+
+bool log_dead(struct log *log)
+{
+	return atomic_load(&log->dead);
+}

@@ -1,0 +1,204 @@
+/*
+ * The circular redo log: LSNs and bytes, never pages.
+ *
+ * Format: engine/format.h, section "log" (after MariaDB's MDEV-14425).
+ *
+ *	 checkpoint        marked        durable       copied     next
+ *	     |--- needed for ---|--- durable --|-- in buffer --|-- being --|
+ *	     |    recovery      | data checked |   or written  |  copied   |
+ *	     |                  | on recovery  |               |           |
+ *
+ *	checkpoint_lsn  everything below is in place; its space is free again
+ *	marked_lsn      a durable mark says that all below was durable, data included
+ *	durable_lsn     log and data below are durable (INV-LOG-4: this one variable
+ *	                decides acknowledgement, marks and checkpoints)
+ *	copied_lsn      all below is in the log buffer (INV-LOG-3)
+ *	next_lsn        the next append starts here
+ *
+ * Invariants, each stated where it is kept:
+ *	INV-LOG-1  space is reserved, in bytes, before any latch; marks, padding
+ *	           and checkpoints live from a headroom of their own
+ *	INV-LOG-2  log space is reused only when the checkpoint block that frees
+ *	           it is durable
+ *	INV-LOG-3  nothing at or above copied_lsn is written or acknowledged
+ *	INV-LOG-4  one durable_lsn, sampled before the flush
+ *	INV-LOG-5  each group starts at a block boundary with a mark; a stop of the
+ *	           scan below a later valid mark is damage, not the end
+ *	INV-LOG-6  after recovery both checkpoint blocks carry a new epoch before the
+ *	           first append, so nothing behind the cut can be read again
+ *
+ * Locks: log_append() and below take RANK_LOG only, for a few instructions, and
+ * compute nothing under it.  log_reserve(), log_flush() and log_mark() may wait
+ * and check that the caller holds nothing that forbids it.
+ *
+ * Errors: a failed write or flush is final.  The log turns dead: every waiter
+ * and every later call gets -BE_LOGDEAD; nothing is retried.
+ */
+#ifndef BLINKFS_LOG_LOG_H
+#define BLINKFS_LOG_LOG_H
+
+#include "engine/base/check.h"
+#include "engine/base/stats.h"
+#include "engine/dev/device.h"
+
+#include <stdint.h>
+
+typedef uint64_t lsn_t;
+
+struct log;
+
+/* ------------------------------------------------------------------ format */
+
+/*
+ * Writes an empty log for mkfs: zeros everything (pre-written, so that later
+ * writes only overwrite), header, both checkpoints with `generation`.
+ * Does not flush.
+ */
+int log_format(struct device *dev, uint64_t offset, uint64_t size_bytes, const uint8_t uuid[16],
+	       uint64_t generation) must_check;
+
+/* ---------------------------------------------------------- open and scan */
+
+struct log_place {
+	struct device *dev;   /* where the log is; not owned */
+	uint64_t offset;      /* of its header on the device */
+	uint64_t size_bytes;
+	uint8_t uuid[16];
+	struct stats *stats;  /* may be NULL */
+};
+
+/* A decoded checkpoint. */
+struct checkpoint {
+	lsn_t lsn;
+	lsn_t marked_lsn;
+	uint64_t generation;
+	uint64_t sequence;
+};
+
+/*
+ * Reads and verifies header and checkpoints.  The newer valid checkpoint whose
+ * generation is log_gen or mount_gen is taken (higher generation, then higher
+ * sequence).  INV-SB-3: any other generation or UUID is refused.
+ *	-BE_NOVOLUME  no log here, or of another volume
+ *	-BE_VERSION   newer format
+ *	-BE_DAMAGE    no usable checkpoint
+ */
+int log_open(struct log **out, const struct log_place *place, uint64_t log_gen,
+	     uint64_t mount_gen) must_check;
+void log_close(struct log *log); /* stops nothing: flush first; NULL is allowed */
+const struct checkpoint *log_found_checkpoint(const struct log *log);
+
+/* One mini-transaction found by the scan. */
+struct log_mtr {
+	lsn_t start, end;
+	const uint8_t *records; /* contiguous, without trailer; valid until log_close() or log_start() */
+	size_t records_bytes;
+};
+
+/*
+ * What the scan found.  The visitor is called for each valid mtr in LSN order
+ * (marks and padding included); it returns 0, or a negative code that ends the
+ * scan with that code, or 1: "cut here, before this mtr".
+ */
+typedef int (*log_visitor)(void *arg, const struct log_mtr *mtr);
+struct log_scan_result {
+	lsn_t end;         /* the cut: end of the last mtr taken */
+	lsn_t marked_lsn;  /* newest mark met, or the checkpoint's */
+	bool damaged;      /* INV-LOG-5: a valid mark of this epoch lies behind `end` */
+	lsn_t damage_mark; /* that mark */
+};
+/*
+ * May be called more than once.  The first pass of a recovery is to find the
+ * newest mark: a visitor that always returns 0.
+ */
+int log_scan(struct log *log, log_visitor visit, void *arg, struct log_scan_result *result) must_check;
+
+/* Splits an mtr into records.  Usage: struct log_cursor c = {records, bytes}; while (log_next_record(&c, &r) > 0) */
+struct log_cursor {
+	const uint8_t *next;
+	size_t left;
+};
+struct log_rec {
+	uint8_t type;
+	const uint8_t *body;
+	size_t len;
+};
+/* 1: a record; 0: no more; -BE_FORMAT. */
+int log_next_record(struct log_cursor *cursor, struct log_rec *record) must_check;
+
+/* varint of format.h: put returns the bytes written (at most 10); get the bytes read, 0 when malformed. */
+size_t varint_put(uint8_t *p, uint64_t value);
+size_t varint_get(const uint8_t *p, size_t left, uint64_t *value);
+
+/* ------------------------------------------------------------- appending */
+
+struct log_options {
+	uint64_t buffer_bytes;      /* 0 = a default; holds all that is appended and not yet durable */
+	void (*on_dead)(void *arg, int error); /* called once, by the thread that met the error */
+	void *on_dead_arg;
+};
+
+/*
+ * INV-LOG-6: opens the log for appending at `lsn` rounded up to a block: writes
+ * both checkpoint blocks with that LSN and `generation`, one after the other,
+ * each flushed.  All pages up to lsn must be durably in place.
+ */
+int log_start(struct log *log, lsn_t lsn, uint64_t generation, const struct log_options *options) must_check;
+
+/*
+ * INV-LOG-1: reserves room for mtrs of `bytes` in all.  Waits (for the
+ * checkpoint to free log space, the flusher being asked through
+ * log_set_space_callback) and so must be called with nothing latched.
+ * The unused rest is given back by log_unreserve().
+ */
+int log_reserve(struct log *log, uint64_t bytes) must_check;
+void log_unreserve(struct log *log, uint64_t bytes);
+/* Largest reservation that can ever be granted. */
+uint64_t log_reserve_max(const struct log *log);
+/* Called (nothing latched) when somebody waits for log space below `lsn` to be freed. */
+void log_set_space_callback(struct log *log, void (*want)(void *arg, lsn_t lsn), void *arg);
+
+/*
+ * Appends one mtr: `records` with room for MTR_TRAILER_BYTES behind them, which
+ * this call fills in.  The CRC is computed before the lock; the bytes are
+ * copied outside it.  bytes + trailer are taken from the caller's reservation.
+ * The start LSN stays registered as "reserved but not yet listed" (INV-LOG-2)
+ * until log_listed(ticket): the caller first stamps pages and enters the flush
+ * list.  Cannot fail: a dead log accepts and drops.
+ */
+struct log_ticket {
+	lsn_t start, end;
+	unsigned slot;
+};
+void log_append(struct log *log, uint8_t *records, size_t bytes, struct log_ticket *ticket);
+void log_listed(struct log *log, const struct log_ticket *ticket);
+
+/* Lowest start LSN of appends that are not yet listed; next_lsn when there are none (INV-LOG-2). */
+lsn_t log_unlisted_lsn(struct log *log);
+
+/* ---------------------------------------------------------- durability */
+
+/*
+ * Returns when durable_lsn >= lsn.  Group commit: one flusher at a time; those
+ * who appended before it began are served by it, the others form the next
+ * group.  A group is padded to the block size and is written once.
+ */
+int log_flush(struct log *log, lsn_t lsn) must_check;
+/* As log_flush(), then makes sure that a durable mark covers lsn (a closing mark when needed). */
+int log_mark(struct log *log, lsn_t lsn) must_check;
+
+lsn_t log_next_lsn(struct log *log);
+lsn_t log_durable_lsn(struct log *log);
+lsn_t log_marked_lsn(struct log *log);
+lsn_t log_checkpoint_lsn(struct log *log);
+uint64_t log_capacity(const struct log *log);
+bool log_dead(struct log *log);
+
+/*
+ * Writes a checkpoint block for `lsn` (<= durable, all below in place) and
+ * flushes; then frees the log space below it.  A no-op when nothing advanced
+ * and the newest mark is already recorded.  One caller at a time.
+ */
+int log_checkpoint(struct log *log, lsn_t lsn) must_check;
+
+#endif

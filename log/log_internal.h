@@ -1,0 +1,223 @@
+/*
+ * What the parts of the log share.  Users include log.h only.
+ *
+ *	format.c      bytes: header, checkpoint, mtr trailer, mark, padding, varint
+ *	open.c        open, start (INV-LOG-6), close
+ *	scan.c        reading the live part (INV-LOG-5)
+ *	append.c      reservation (INV-LOG-1), append, slots (INV-LOG-2, INV-LOG-3)
+ *	write.c       group commit (INV-LOG-3, INV-LOG-4, INV-LOG-5)
+ *	checkpoint.c  checkpoint blocks (INV-LOG-2)
+ *
+ * README.md has the picture, the invariants with their reasons, and what a
+ * recovery does after a crash at each step.
+ */
+#ifndef BLINKFS_LOG_INTERNAL_H
+#define BLINKFS_LOG_INTERNAL_H
+
+#include "engine/base/error.h"
+#include "engine/base/latch.h"
+#include "engine/base/limits.h"
+#include "engine/format.h"
+#include "log/log.h"
+
+#define LSN_NONE UINT64_MAX
+#define LSN_MAX (UINT64_C(1) << 62) /* above it a medium talks nonsense: sums cannot overflow */
+#define LOG_BLOCK_MIN 64u
+#define LOG_BLOCK_MAX 4096u
+
+#define LOG_BUFFER_BYTES_DEFAULT (8u << 20) /* tens of milliseconds of the fastest appenders */
+/*
+ * Also the longest mtr (it fits a reservation, which fits the buffer) and the
+ * longest group (not durable, so in the buffer): the scan relies on both.
+ */
+#define LOG_BUFFER_BYTES_MAX (16u << 20)
+
+#define LOG_SLOTS (2u * THREADS_MAX)   /* a thread has at most two unlisted appends */
+#define LOG_SPACE_QUEUES 16u           /* waiters for space by turn, so that a wake-up wakes few */
+#define LOG_COPY_SPINS 64u             /* a memcpy on another core is done by then */
+#define LOG_SCAN_CHUNK_BYTES (1u << 20)
+
+/*
+ * Headroom (INV-LOG-1).  What an append can cost beyond its own bytes is, at
+ * worst, a group of its own and a closing mark after it:
+ *
+ *	leading mark         MARK_MTR_BYTES
+ *	padding              the gap to the block boundary, and one block more when
+ *	                     it cannot hold an mtr: at most MTR_PAD_BYTES_MIN - 1 + block
+ *	closing group        mark and padding: one block
+ *
+ * The number of appends to come is bounded by what is reserved: a reservation
+ * of B bytes serves up to 1 + B / LOG_MTR_SHARE_BYTES mtrs.  LOG_HEADROOM_GROUPS
+ * more are kept free for the open group, the group in flight with its closing
+ * mark, and a margin.
+ */
+#define LOG_GROUP_OVERHEAD(block)                                                      \
+	((uint64_t)MARK_MTR_BYTES + (MTR_PAD_BYTES_MIN - 1 + (block)) + (block))
+#define LOG_MTR_SHARE_BYTES 2048u
+#define LOG_HEADROOM_GROUPS 8u
+#define LOG_CAPACITY_MIN(block) (4 * LOG_HEADROOM_GROUPS * LOG_GROUP_OVERHEAD(block))
+static_assert(LOG_CAPACITY_MIN(LOG_BLOCK_MAX) <= LOG_BYTES_MIN - LOG_RECORDS_START,
+	      "the smallest log suits every block size");
+
+/* Where the bytes are. */
+struct log_shape {
+	uint64_t offset;   /* of the header on the device */
+	uint64_t capacity; /* a multiple of block */
+	lsn_t first_lsn;   /* a multiple of LOG_BLOCK_MAX */
+	uint32_t block;
+};
+
+/*
+ * An append between its LSN and log_listed().  Taken without a lock; the words
+ * are set under the latch and cleared without it.  Whoever reads next_lsn
+ * under the latch and the slots afterwards sees every append below it that
+ * has not finished.
+ */
+struct log_slot {
+	_Alignas(64) _Atomic uint32_t taken;
+	_Atomic uint64_t uncopied; /* start LSN until the bytes are in the buffer, then LSN_NONE */
+	_Atomic uint64_t unlisted; /* start LSN until log_listed(), then LSN_NONE */
+};
+
+/* A group of mtrs that is written and flushed as one. */
+struct log_group {
+	lsn_t start;       /* of its mark: a block boundary */
+	lsn_t content_end; /* end of its last mtr; padding follows */
+	lsn_t end;         /* a block boundary, start of the next group */
+	uint64_t number;
+	bool closing;      /* holds its mark only */
+};
+
+struct log {
+	/* constant after log_open() */
+	struct device *dev;
+	struct stats *stats;
+	uint8_t uuid[16];
+	struct log_shape shape;
+	struct checkpoint found;
+
+	/* the live part in memory, between log_open() and log_start(); one caller */
+	uint8_t *image;     /* byte with LSN l is image[l - image_start] */
+	lsn_t image_start;  /* block boundary at or below the checkpoint */
+	lsn_t image_loaded; /* read up to here */
+	lsn_t image_limit;  /* nothing live lies at or above */
+
+	/* constant after log_start() */
+	bool started;
+	uint64_t epoch;     /* generation of this mount */
+	uint8_t *buffer;    /* ring: byte with LSN l is buffer[l % buffer_bytes] */
+	uint64_t buffer_bytes;
+	uint64_t reserve_max;
+	struct log_slot *slots;
+	void (*on_dead)(void *arg, int error);
+	void *on_dead_arg;
+
+	struct latch latch; /* RANK_LOG */
+	/* [lock: latch to write; read anywhere] */
+	_Atomic uint64_t next_lsn;
+	_Atomic uint64_t durable_lsn;
+	_Atomic uint64_t marked_lsn;
+	_Atomic uint64_t checkpoint_lsn;
+	_Atomic bool dead;
+	/* [lock: latch] reservation */
+	uint64_t reserved;      /* bytes promised and not yet appended */
+	uint64_t holders;       /* reservations with bytes left */
+	uint64_t space_turn;    /* whose turn it is, of those who wait */
+	uint64_t space_turns;   /* given out; equal to space_turn: nobody waits */
+	void (*want_space)(void *arg, lsn_t lsn);
+	void *want_space_arg;
+	/* [lock: latch] groups */
+	lsn_t group_start;      /* of the open group; next_lsn when it is empty */
+	uint64_t group_number;  /* of the open group */
+	lsn_t flight_end;       /* of the group in flight */
+	bool in_flight;         /* one group at a time is written */
+	bool leader_waits;      /* the leader of the next group is chosen */
+
+	struct waitq space_queue[LOG_SPACE_QUEUES];
+	struct waitq done_queue[2]; /* by parity of the group's number */
+	struct waitq leader_queue;
+	struct waitq copied_queue;
+	_Atomic uint32_t copy_waits; /* the flusher waits on copied_queue */
+	_Atomic uint32_t slots_used; /* slots at or above were never taken */
+
+	/* [one caller: log_start(), then log_checkpoint()] */
+	_Atomic bool checkpointing;
+	unsigned checkpoint_slot;   /* written last */
+	uint64_t checkpoint_sequence;
+	lsn_t checkpoint_marked;    /* marked_lsn in it */
+};
+
+static inline void log_stat(struct log *log, enum stat_id stat, uint64_t n)
+{
+	if (log->stats)
+		stat_add(log->stats, stat, n);
+}
+
+static inline lsn_t lsn_round_up(lsn_t lsn, uint32_t block)
+{
+	return (lsn + block - 1) / block * block;
+}
+
+/* ---------------------------------------------------------------- format.c */
+
+uint64_t log_offset(const struct log_shape *shape, lsn_t lsn); /* on the device */
+/* Contiguous bytes from lsn to the end of the lap. */
+uint64_t log_lap_left(const struct log_shape *shape, lsn_t lsn);
+uint8_t log_sequence_byte(const struct log_shape *shape, lsn_t lsn);
+
+uint32_t log_records_crc(uint64_t epoch, const void *records, size_t bytes);
+/* Fills in the trailer behind records; sequence is the LSN of the sequence byte. */
+void log_seal(const struct log_shape *shape, uint32_t crc, lsn_t sequence, uint8_t *trailer);
+
+/* The mtr of a mark at `own`: MARK_MTR_BYTES. */
+void log_mark_make(const struct log_shape *shape, uint64_t epoch, lsn_t own, lsn_t durable,
+		   uint8_t *mtr);
+/*
+ * 1: the records are a mark that belongs at `own`, 0: no mark at all,
+ * -BE_FORMAT: a mark of another place or epoch.
+ */
+int log_mark_parse(const struct log_shape *shape, uint64_t epoch, lsn_t own, const uint8_t *records,
+		   size_t bytes, lsn_t *durable) must_check;
+/* The padding mtr of exactly `bytes`, which is log_pad_bytes() or any size >= MTR_PAD_BYTES_MIN. */
+void log_pad_make(const struct log_shape *shape, uint64_t epoch, lsn_t start, uint8_t *mtr,
+		  size_t bytes);
+/* Bytes of padding that an mtr end wants: 0, or at least MTR_PAD_BYTES_MIN. */
+size_t log_pad_bytes(const struct log_shape *shape, lsn_t end);
+
+/* As log_format(), for devices whose block is not LOG_BLOCK_DEFAULT. */
+int log_format_blocks(struct device *dev, uint64_t offset, uint64_t size_bytes,
+		      const uint8_t uuid[16], uint64_t generation, uint32_t block) must_check;
+int log_header_parse(const struct disk_log_header *disk, const uint8_t uuid[16],
+		     uint64_t size_bytes, struct log_shape *shape) must_check;
+void log_checkpoint_make(struct disk_checkpoint *disk, const uint8_t uuid[16],
+			 const struct checkpoint *checkpoint);
+/* False: not a checkpoint of this log. */
+bool log_checkpoint_parse(const struct disk_checkpoint *disk, const uint8_t uuid[16],
+			  const struct log_shape *shape, struct checkpoint *checkpoint);
+
+/* ---------------------------------------------------------------- append.c */
+
+/* Lowest start LSN below `next` of appends not yet copied, or `next`. */
+lsn_t log_copied_lsn(struct log *log, lsn_t next);
+/* Opens the group, if it is empty, by leaving room for its mark.  Latch held. */
+void log_group_open_locked(struct log *log);
+uint64_t log_reserve_limit(const struct log_shape *shape, uint64_t buffer_bytes);
+void log_buffer_put(struct log *log, lsn_t lsn, const void *bytes, size_t len);
+/*
+ * The turn to wake after a change that may give the first waiter its space;
+ * latch held, for log_space_wake() after it.
+ */
+uint64_t log_space_waiter_locked(struct log *log);
+void log_space_wake(struct log *log, uint64_t turn);
+
+/* ----------------------------------------------------------------- write.c */
+
+/* The log fails for good.  Nothing latched. */
+void log_die(struct log *log, int error);
+
+/* ------------------------------------------------------------ checkpoint.c */
+
+/* Writes the checkpoint block that was not written last, and flushes. */
+int log_checkpoint_write(struct log *log, lsn_t lsn, lsn_t marked) must_check;
+
+#endif

@@ -1,0 +1,199 @@
+/*
+ * Opening a log for reading, turning it into one for appending, closing it.
+ *
+ *	log_open() -> log_scan() ... -> log_start() -> appending -> log_close()
+ *
+ * INV-SB-3: only a log with this volume's UUID is opened, and only a checkpoint
+ * of the generation to replay or of the mount that was about to follow it.
+ *
+ * INV-LOG-6: log_start() writes both checkpoint blocks with the new epoch, one
+ * after the other, each flushed, before the first append:
+ *
+ *	crash after             recovery finds
+ *	nothing or first write  the old checkpoints, or one of the new epoch whose
+ *	                        LSN is the cut: an empty log (every page below it
+ *	                        is in place), as after
+ *	first flush             the new epoch: it is the higher generation
+ *	second flush            the same, whichever block is lost later
+ *
+ * Bytes behind the cut carry the old epoch in their CRC: even appends that end
+ * exactly where an old tail goes on do not bring it back.
+ */
+#include "log/log_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* The block to use, or -BE_DAMAGE. */
+static int checkpoint_choose(const struct checkpoint found[2], const bool valid[2],
+			     uint64_t log_gen, uint64_t mount_gen)
+{
+	int best = -BE_DAMAGE;
+
+	for (int i = 0; i < 2; i++) {
+		const struct checkpoint *c = &found[i];
+
+		if (!valid[i] || (c->generation != log_gen && c->generation != mount_gen))
+			continue;
+		if (best < 0 || c->generation > found[best].generation ||
+		    (c->generation == found[best].generation && c->sequence > found[best].sequence))
+			best = i;
+	}
+	/* INV-SB-3: somebody wrote to this log whom the superblock does not know. */
+	for (int i = 0; i < 2 && best >= 0; i++)
+		if (valid[i] && found[i].generation > found[best].generation)
+			return -BE_DAMAGE;
+	return best;
+}
+
+static int checkpoint_find(struct log *log, uint64_t log_gen, uint64_t mount_gen)
+{
+	const uint64_t at[2] = {LOG_CHECKPOINT_0, LOG_CHECKPOINT_1};
+	struct checkpoint found[2] = {0};
+	bool valid[2];
+	int best;
+
+	for (int i = 0; i < 2; i++) {
+		struct disk_checkpoint disk;
+		int err = dev_read(log->dev, &disk, sizeof(disk), log->shape.offset + at[i]);
+
+		if (err)
+			return err;
+		valid[i] = log_checkpoint_parse(&disk, log->uuid, &log->shape, &found[i]);
+	}
+	best = checkpoint_choose(found, valid, log_gen, mount_gen);
+	if (best < 0)
+		return best;
+	log->found = found[best];
+	log->checkpoint_slot = (unsigned)best;
+	log->checkpoint_sequence = found[best].sequence;
+	return 0;
+}
+
+int log_open(struct log **out, const struct log_place *place, uint64_t log_gen, uint64_t mount_gen)
+{
+	struct disk_log_header header;
+	struct log *log;
+	int err = -BE_NOVOLUME;
+
+	*out = NULL;
+	log = calloc(1, sizeof(*log));
+	if (!log)
+		return -ENOMEM;
+	log->dev = place->dev;
+	log->stats = place->stats;
+	memcpy(log->uuid, place->uuid, sizeof(log->uuid));
+	log->shape.offset = place->offset;
+	latch_init(&log->latch, RANK_LOG, 0);
+	if (place->size_bytes < sizeof(header) || place->offset > place->dev->size_bytes ||
+	    place->size_bytes > place->dev->size_bytes - place->offset)
+		goto out;
+	err = dev_read(log->dev, &header, sizeof(header), place->offset);
+	if (err)
+		goto out;
+	err = log_header_parse(&header, log->uuid, place->size_bytes, &log->shape);
+	if (err)
+		goto out;
+	err = checkpoint_find(log, log_gen, mount_gen);
+	if (err)
+		goto out;
+	log->image_start = log->found.lsn / log->shape.block * log->shape.block;
+	log->image_loaded = log->image_start;
+	log->image_limit = log->found.lsn + log->shape.capacity;
+	*out = log;
+	log = NULL;
+out:
+	free(log);
+	return err;
+}
+
+const struct checkpoint *log_found_checkpoint(const struct log *log)
+{
+	return &log->found;
+}
+
+/* The size asked for, in blocks, within what the log can use and the scan relies on. */
+static uint64_t buffer_size(const struct log_shape *shape, uint64_t wanted)
+{
+	const uint64_t least = LOG_HEADROOM_GROUPS * LOG_GROUP_OVERHEAD(shape->block);
+	uint64_t most = shape->capacity / 2;
+
+	if (most > LOG_BUFFER_BYTES_MAX)
+		most = LOG_BUFFER_BYTES_MAX;
+	if (!wanted)
+		wanted = LOG_BUFFER_BYTES_DEFAULT;
+	if (wanted < least)
+		wanted = least;
+	if (wanted > most)
+		wanted = most;
+	return wanted / shape->block * shape->block;
+}
+
+static int buffer_allocate(struct log *log, uint64_t wanted)
+{
+	log->buffer_bytes = buffer_size(&log->shape, wanted);
+	log->buffer = aligned_alloc(LOG_BLOCK_MAX, lsn_round_up(log->buffer_bytes, LOG_BLOCK_MAX));
+	log->slots = aligned_alloc(_Alignof(struct log_slot), LOG_SLOTS * sizeof(*log->slots));
+	if (!log->buffer || !log->slots)
+		return -ENOMEM;
+	log->reserve_max = log_reserve_limit(&log->shape, log->buffer_bytes);
+	for (unsigned i = 0; i < LOG_SLOTS; i++) {
+		atomic_init(&log->slots[i].taken, 0);
+		atomic_init(&log->slots[i].uncopied, LSN_NONE);
+		atomic_init(&log->slots[i].unlisted, LSN_NONE);
+	}
+	return 0;
+}
+
+static void buffer_free(struct log *log)
+{
+	free(log->buffer);
+	free(log->slots);
+	log->buffer = NULL;
+	log->slots = NULL;
+}
+
+int log_start(struct log *log, lsn_t lsn, uint64_t generation, const struct log_options *options)
+{
+	static const struct log_options defaults;
+	int err;
+
+	check(!log->started);
+	check(lsn >= log->found.lsn);
+	if (!options)
+		options = &defaults;
+	/* An epoch that was in use would make old bytes valid again. */
+	if (generation <= log->found.generation)
+		return -EINVAL;
+	lsn = lsn_round_up(lsn, log->shape.block);
+	log->epoch = generation;
+	log->on_dead = options->on_dead;
+	log->on_dead_arg = options->on_dead_arg;
+	err = buffer_allocate(log, options->buffer_bytes);
+	for (int i = 0; i < 2 && !err; i++)
+		err = log_checkpoint_write(log, lsn, lsn);
+	if (err) {
+		buffer_free(log);
+		return err;
+	}
+	free(log->image);
+	log->image = NULL;
+	atomic_store(&log->next_lsn, lsn);
+	atomic_store(&log->durable_lsn, lsn);
+	atomic_store(&log->marked_lsn, lsn);
+	atomic_store(&log->checkpoint_lsn, lsn);
+	log->group_start = lsn;
+	log->flight_end = lsn;
+	log->started = true;
+	return 0;
+}
+
+void log_close(struct log *log)
+{
+	if (!log)
+		return;
+	check(!log->in_flight || atomic_load(&log->dead));
+	free(log->image);
+	buffer_free(log);
+	free(log);
+}

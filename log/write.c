@@ -1,0 +1,260 @@
+/*
+ * Group commit.
+ *
+ *	        open group           group in flight                 durable
+ *	 --> [mark|mtr|mtr|...) --close--> [mark|mtr|...|pad) --write, flush--> marked
+ *	     appends gather here     one at a time
+ *
+ * One thread leads a group: it closes the open group under the latch, fills in
+ * mark and padding, waits until every mtr in it is copied, writes, flushes.
+ * Who appended before the close is served by it.  Of those who come too late
+ * one is chosen to lead the next group and sleeps alone; the others sleep on
+ * the queue of that group and are woken once, when it is durable.
+ *
+ * INV-LOG-3: nothing is written before the copied watermark has passed it.
+ * INV-LOG-4: the group's end, which becomes durable_lsn, is fixed before the
+ * flush begins; data that an mtr refers to was written before its append, so
+ * this flush covers it too.
+ * INV-LOG-5, *single flight*: group k+1 is not written before the flush of
+ * group k has returned.  So its mark can say "all below me is durable", a
+ * mark behind a torn group cannot exist, and when group k+1 is durable so is
+ * a mark that covers group k.  A group that holds its mark only has nothing to
+ * be covered: its end counts as marked, and no further mark is ever wanted.
+ *
+ * A written block is not written again in the same lap: a group ends on a block
+ * boundary, and the next one begins there.
+ *
+ *	crash after        recovery does
+ *	close, copy        nothing of the group is on the medium
+ *	write              takes the mtrs up to the first that is torn
+ *	flush              takes all of them
+ */
+#include "log/log_internal.h"
+
+/* ------------------------------------------------------------------ death */
+
+static void wake_everybody(struct log *log)
+{
+	for (unsigned i = 0; i < LOG_SPACE_QUEUES; i++)
+		waitq_wake_all(&log->space_queue[i]);
+	waitq_wake_all(&log->done_queue[0]);
+	waitq_wake_all(&log->done_queue[1]);
+	waitq_wake_all(&log->leader_queue);
+}
+
+void log_die(struct log *log, int error)
+{
+	bool first;
+
+	latch_x(&log->latch);
+	first = !atomic_load(&log->dead);
+	atomic_store(&log->dead, true);
+	unlatch_x(&log->latch);
+	wake_everybody(log);
+	if (first && log->on_dead)
+		log->on_dead(log->on_dead_arg, error);
+}
+
+/* -------------------------------------------------------------- one group */
+
+static void group_close_locked(struct log *log, struct log_group *group)
+{
+	check(!log->in_flight);
+	/* INV-LOG-5, single flight. */
+	check(log->group_start == atomic_load(&log->durable_lsn));
+	log_group_open_locked(log);
+	group->start = log->group_start;
+	group->content_end = atomic_load(&log->next_lsn);
+	group->end = group->content_end + log_pad_bytes(&log->shape, group->content_end);
+	group->number = log->group_number++;
+	group->closing = group->content_end == group->start + MARK_MTR_BYTES;
+	/* INV-LOG-1: headroom was kept for this. */
+	check(group->end - atomic_load(&log->checkpoint_lsn) <= log->shape.capacity);
+	check(group->end - group->start <= log->buffer_bytes);
+	log->group_start = group->end;
+	atomic_store(&log->next_lsn, group->end);
+	log->flight_end = group->end;
+	log->in_flight = true;
+	log->leader_waits = false;
+}
+
+static void group_fill(struct log *log, const struct log_group *group)
+{
+	uint8_t mtr[LOG_BLOCK_MAX + MTR_PAD_BYTES_MIN];
+	size_t pad = group->end - group->content_end;
+
+	log_mark_make(&log->shape, log->epoch, group->start, atomic_load(&log->durable_lsn), mtr);
+	log_buffer_put(log, group->start, mtr, MARK_MTR_BYTES);
+	if (pad) {
+		log_pad_make(&log->shape, log->epoch, group->content_end, mtr, pad);
+		log_buffer_put(log, group->content_end, mtr, pad);
+	}
+	log_stat(log, STAT_log_pad_bytes, pad);
+}
+
+/*
+ * INV-LOG-3.  Every mtr of the group got its LSN before the close, so its slot
+ * is visible; appends to the next group lie above the end and do not matter.
+ */
+static void group_await_copies(struct log *log, const struct log_group *group)
+{
+	for (unsigned i = 0; i < LOG_COPY_SPINS; i++)
+		if (log_copied_lsn(log, group->end) == group->end)
+			return;
+	atomic_store(&log->copy_waits, 1);
+	for (;;) {
+		uint32_t ticket = waitq_ticket(&log->copied_queue);
+
+		if (log_copied_lsn(log, group->end) == group->end)
+			break;
+		waitq_wait(&log->copied_queue, ticket, OS_FOREVER);
+	}
+	atomic_store(&log->copy_waits, 0);
+}
+
+/* One request; two or three where the buffer or the log goes round inside the group. */
+static int group_write(struct log *log, const struct log_group *group)
+{
+	struct dev_request requests[3];
+	size_t count = 0;
+	lsn_t at = group->start;
+
+	while (at < group->end) {
+		uint64_t len = group->end - at;
+		uint64_t in_buffer = log->buffer_bytes - at % log->buffer_bytes;
+		uint64_t in_lap = log_lap_left(&log->shape, at);
+
+		len = len < in_buffer ? len : in_buffer;
+		len = len < in_lap ? len : in_lap;
+		check(count < array_count(requests));
+		requests[count++] = (struct dev_request){
+			.buf = log->buffer + at % log->buffer_bytes,
+			.len = len,
+			.offset = log_offset(&log->shape, at),
+			.is_write = true,
+		};
+		at += len;
+	}
+	if (count == 1)
+		return dev_write(log->dev, requests[0].buf, requests[0].len, requests[0].offset);
+	return dev_batch(log->dev, requests, count);
+}
+
+static void group_durable(struct log *log, const struct log_group *group)
+{
+	uint64_t waiter;
+
+	latch_x(&log->latch);
+	check(log->in_flight && atomic_load(&log->durable_lsn) == group->start);
+	if (atomic_load(&log->dead)) {
+		/* Another flush of this device failed: which writes it lost is unknown. */
+		unlatch_x(&log->latch);
+		return;
+	}
+	atomic_store(&log->durable_lsn, group->end);
+	atomic_store(&log->marked_lsn, group->closing ? group->end : group->start);
+	log->in_flight = false;
+	waiter = log_space_waiter_locked(log);
+	unlatch_x(&log->latch);
+	waitq_wake_all(&log->done_queue[group->number & 1]);
+	waitq_wake_all(&log->leader_queue);
+	log_space_wake(log, waiter);
+}
+
+/* Closes, writes and flushes the open group.  Latch held on entry, not on return. */
+static void group_lead_unlock(struct log *log)
+{
+	struct log_group group;
+	int err;
+
+	group_close_locked(log, &group);
+	unlatch_x(&log->latch);
+	group_fill(log, &group);
+	group_await_copies(log, &group);
+	err = group_write(log, &group);
+	if (!err) {
+		os_point("log:written");
+		err = dev_flush(log->dev);
+	}
+	if (err) {
+		log_die(log, err);
+		return;
+	}
+	os_point("log:flushed");
+	group_durable(log, &group);
+	log_stat(log, STAT_log_groups, 1);
+	log_stat(log, STAT_log_marks, group.closing);
+}
+
+/* ---------------------------------------------------------------- waiting */
+
+enum goal { GOAL_DURABLE, GOAL_MARKED };
+
+static bool reached(struct log *log, enum goal goal, lsn_t lsn)
+{
+	return atomic_load(goal == GOAL_MARKED ? &log->marked_lsn : &log->durable_lsn) >= lsn;
+}
+
+/*
+ * Does the group in flight bring it?  For GOAL_MARKED lsn is durable already:
+ * the group in flight began at or above it, and so did its mark.
+ */
+static bool flight_serves_locked(const struct log *log, enum goal goal, lsn_t lsn)
+{
+	return log->in_flight && (goal == GOAL_MARKED || log->flight_end >= lsn);
+}
+
+static int wait_for(struct log *log, enum goal goal, lsn_t lsn)
+{
+	bool chosen = false; /* to lead the next group: then nobody else does */
+	bool waited = false;
+
+	for (;;) {
+		struct waitq *queue;
+		uint32_t ticket;
+
+		latch_x(&log->latch);
+		if (reached(log, goal, lsn) || atomic_load(&log->dead)) {
+			unlatch_x(&log->latch);
+			check(!chosen || atomic_load(&log->dead));
+			return reached(log, goal, lsn) ? 0 : -BE_LOGDEAD;
+		}
+		check(lsn <= atomic_load(&log->next_lsn));
+		if (!log->in_flight && (chosen || !log->leader_waits)) {
+			group_lead_unlock(log);
+			chosen = false;
+			continue;
+		}
+		if (flight_serves_locked(log, goal, lsn)) {
+			queue = &log->done_queue[(log->group_number - 1) & 1];
+		} else if (chosen || !log->leader_waits) {
+			chosen = log->leader_waits = true;
+			queue = &log->leader_queue;
+		} else {
+			queue = &log->done_queue[log->group_number & 1];
+		}
+		ticket = waitq_ticket(queue);
+		unlatch_x(&log->latch);
+		if (!waited)
+			log_stat(log, STAT_log_flush_waits, 1);
+		waited = true;
+		waitq_wait(queue, ticket, OS_FOREVER);
+	}
+}
+
+int log_flush(struct log *log, lsn_t lsn)
+{
+	check(log->started);
+	latch_check_may_wait();
+	log_stat(log, STAT_log_flush_calls, 1);
+	if (atomic_load(&log->dead))
+		return -BE_LOGDEAD;
+	return wait_for(log, GOAL_DURABLE, lsn);
+}
+
+int log_mark(struct log *log, lsn_t lsn)
+{
+	int err = log_flush(log, lsn);
+
+	return err ? err : wait_for(log, GOAL_MARKED, lsn);
+}
