@@ -360,8 +360,8 @@ enum log_record {
 	REC_NONCE = 7,      /* reserved: 8 bytes */
 
 	REC_PAGE_INIT = 16, /* u8 type, index, level, flags, low_len, low, high_len, high, varint right (bitmap: group) */
-	REC_LOAD = 17,      /* appended in order: u8 shared_len, shared, (u8 rest_len, rest, varint value_len, value) ...;
-	                     * each key is shared + rest */
+	REC_LOAD = 17,      /* u8 shared_len, shared, then appended in order:
+	                     * (u8 rest_len, rest, varint value_len, value) ...; a key is shared + rest */
 	REC_INSERT = 18,    /* varint slot, u8 key_len, key (whole), value */
 	REC_UPDATE = 19,    /* varint slot, value */
 	REC_PATCH = 20,     /* varint slot, varint offset in the value, bytes */

@@ -72,6 +72,13 @@ enum dev_open_flags {
  */
 int dev_open_file(struct device **out, const char *path, unsigned flags, uint64_t wait_ns) must_check;
 
+/* --- overlay.c: writes stay in memory -------------------------------------- */
+
+/* Takes ownership of base on success; base is never written or flushed. */
+int dev_open_overlay(struct device **out, struct device *base) must_check;
+/* Closes the overlay alone; base is the caller's again. */
+void dev_overlay_release(struct device *dev);
+
 /* --- record.c: a device in memory that remembers its history, for tests --- */
 
 /*

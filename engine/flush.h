@@ -1,0 +1,61 @@
+/*
+ * Writing dirty pages back, torn-page protection, checkpoints.
+ *
+ * One batch, in order:
+ *	1. collect dirty frames, oldest first; copy each under its S latch (try;
+ *	   a busy page is skipped), seal the CRC
+ *	2. INV-WAL-1: log_mark(highest page LSN): a durable mark covers them
+ *	3. doublewrite: write the copies to slots, flush
+ *	4. write in place, flush
+ *	5. INV-POOL-1: frames leave the list unless changed since the copy, in
+ *	   which case their oldest_lsn becomes that of the first such change
+ *	6. checkpoint LSN = min(oldest on the list, log_unlisted_lsn()) (INV-LOG-2);
+ *	   doublewrite slots are reused only after step 4's flush
+ *
+ * crash after 1, 2: log has everything.  After 3: in place old, or torn by 4:
+ * recovery restores the slot's copy and redoes.  After 4: pages in place, redo
+ * skips by page LSN.
+ *
+ * One batch at a time ([lock: flusher]); callers other than the background
+ * thread (unmount, ENOSPC drain, waiters for log space or frames) share it.
+ */
+#ifndef BLINKFS_ENGINE_FLUSH_H
+#define BLINKFS_ENGINE_FLUSH_H
+
+#include "log/log.h"
+
+struct volume;
+struct flusher;
+
+/* Reads and writes the doublewrite area given by the volume's geometry. */
+int flusher_open(struct flusher **out, struct volume *volume) must_check;
+/* Starts the background thread: keeps frames clean, log space free, commit_interval. */
+int flusher_start(struct flusher *flusher) must_check;
+void flusher_stop(struct flusher *flusher);
+void flusher_close(struct flusher *flusher);
+
+/*
+ * Ask the background thread for work and do not wait.  Where no thread runs,
+ * flusher_want_space() (log_set_space_callback()'s function) does the work
+ * itself.
+ */
+void flusher_want_space(void *flusher, lsn_t below);
+void flusher_want_frames(struct flusher *flusher);
+/*
+ * For pool_take_tickets(): as flusher_want_frames(), but where no thread runs,
+ * writes one batch here.  *waits: the thread has been asked, wait for it.
+ */
+int flusher_clean_frames(struct flusher *flusher, bool *waits) must_check;
+
+/* Writes every change below `below` in place, then a checkpoint.  May wait. */
+int flush_until(struct flusher *flusher, lsn_t below) must_check;
+/* Everything that is dirty now, and a checkpoint past it. */
+int flush_everything(struct flusher *flusher) must_check;
+
+/*
+ * Recovery only (no log is open yet): writes the given pages durably in place
+ * through doublewrite.
+ */
+int flush_recovered(struct flusher *flusher) must_check;
+
+#endif

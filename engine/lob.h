@@ -1,0 +1,112 @@
+/*
+ * Large objects: file contents as extents of raw 4 KiB blocks.
+ *
+ * A write never touches old blocks:
+ *	(1) lob_prepare(): reserve all blocks at once from the in-memory free map,
+ *	    nothing logged; compute CRCs; (2) write the data, no page latched
+ *	(3) lob_stage_replace() inside the caller's mtr: bits, extents; the caller
+ *	    adds its inode; old blocks are freed in the same mtr
+ * A crash before (3) leaves no trace.
+ *
+ * INV-LOB-1: the caller holds the inode's range lock over all blocks that it
+ * replaces, from the reading of old contents through the commit; neighbours may
+ * still split extents at their own boundaries, so (3) reads the mapping again
+ * under the latches.
+ * INV-LOB-4: readers are inside an epoch from lob_map_read() to lob_map_free(),
+ * that is from the look-up of the mapping to the end of the I/O.
+ */
+#ifndef BLINKFS_ENGINE_LOB_H
+#define BLINKFS_ENGINE_LOB_H
+
+#include "engine/mtr.h"
+#include "engine/space.h"
+
+/* A run of consecutive file blocks. */
+struct mapping {
+	uint64_t file_block;
+	uint64_t start;      /* volume block; 0 = hole or unwritten: zeros */
+	uint32_t length;
+	bool unwritten;
+	const le32 *crc;     /* length CRCs, into the map's storage; NULL for zeros */
+};
+
+/* All of file blocks [first, first + count), holes included, in order. */
+struct lob_map {
+	struct mapping *run;
+	unsigned count;
+	le32 *crcs;          /* storage */
+	unsigned run_cap, crc_cap;
+	struct epochs *epochs; /* entered; NULL = outside */
+};
+void lob_map_init(struct lob_map *map);
+/*
+ * lob 0: all hole.  Blocks in [dead_first, dead_end) are holes.  Any count, but
+ * the map takes 36 bytes a block.
+ *
+ * INV-LOB-4: on return 0 the calling thread is inside an epoch, which
+ * lob_map_free() or the next lob_map_read() of the map leaves: it must not wait
+ * for anything but device I/O until then.  The call itself waits for pool
+ * tickets, so it is made outside of any other epoch.
+ *
+ *	lob_map_init(&map);
+ *	rc = lob_map_read(..., &map);
+ *	if (rc == 0)
+ *		rc = lob_read_blocks(volume, &map, buf, &bad);   // -BE_CRC: both once more
+ *	lob_map_free(&map);                                      // always
+ */
+int lob_map_read(struct volume *volume, uint64_t lob, uint64_t first, uint64_t count,
+		 uint64_t dead_first, uint64_t dead_end, struct lob_map *map) must_check;
+void lob_map_free(struct lob_map *map); /* leaves the epoch */
+/*
+ * Reads the mapped blocks into buf (map's whole range, 4 KiB a block) in one
+ * batch and verifies each block.  -BE_CRC with *bad_block (file block): the
+ * caller looks the mapping up again before it reports (INV-LOB-4).
+ */
+int lob_read_blocks(struct volume *volume, const struct lob_map *map, void *buf,
+		    uint64_t *bad_block) must_check;
+
+/* New contents, reserved and written, waiting for publication. */
+struct lob_new {
+	uint64_t first;              /* file block */
+	uint32_t blocks;
+	struct reservation space;
+	le32 *crcs;                  /* blocks elements, owned */
+};
+/*
+ * Phases 1 and 2: data is blocks * 4 KiB.  -ENOSPC at once: the operation lets
+ * go of everything, calls space_drain() and starts again.
+ */
+int lob_prepare(struct volume *volume, uint64_t first, uint32_t blocks, const void *data,
+		uint64_t hint, unsigned space_flags, struct lob_new *out) must_check;
+void lob_abandon(struct volume *volume, struct lob_new *new); /* unpublished: gives the space back */
+void lob_published(struct lob_new *new);                      /* after commit: frees memory only */
+
+/* Leaves that a replacement of [first, end) needs; before mtr_latch(). */
+void lob_want_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end);
+/* The same and the bitmap pages of `new`, which spares the first commit a retry. */
+void lob_want_publish(struct mtr *m, uint64_t lob, const struct lob_new *new);
+/*
+ * Phase 3, latched: replaces file blocks [first, end) by `new` (same range), or
+ * by a hole when new is NULL.  Splits extents at the boundaries, and joins new
+ * ones with neighbours that they continue on the volume, where that rewrites a
+ * record of bounded size.  *delta: change of the LOB's block count.
+ *
+ * A hole of any length is dealt with from its start in a bounded part: *done =
+ * first file block not dealt with, end when complete.  New contents are
+ * published whole.
+ *
+ * -E2BIG: the old blocks lie in more groups, or their extents in more leaves,
+ * than one mtr may touch; nothing is staged that mtr_release() does not drop.
+ * Only badly scattered files get there: the caller splits the write in halves.
+ */
+int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
+		      const struct lob_new *new, int64_t *delta, uint64_t *done) must_check;
+
+/*
+ * SEEK_DATA / SEEK_HOLE in file blocks from `from`: *out = UINT64_MAX when there
+ * is no data behind.
+ */
+int lob_seek(struct volume *volume, uint64_t lob, uint64_t from, bool hole, uint64_t dead_first,
+	     uint64_t dead_end, uint64_t *out) must_check;
+
+#endif

@@ -1,0 +1,72 @@
+/* Shared by the files of large objects, and by purge. */
+#ifndef BLINKFS_ENGINE_LOB_INTERNAL_H
+#define BLINKFS_ENGINE_LOB_INTERNAL_H
+
+#include "engine/lob.h"
+#include "engine/volume.h"
+
+/* An entry of the lob index, decoded: file blocks [first, first + length). */
+struct extent {
+	uint64_t first;
+	uint64_t start;
+	uint32_t length;
+	bool unwritten;
+	const le32 *crc; /* length CRCs inside the entry; NULL when unwritten */
+};
+
+static inline uint64_t extent_end(const struct extent *extent)
+{
+	return extent->first + extent->length;
+}
+
+/* KEY_LOB_BYTES bytes; last: file block. */
+static inline struct key lob_key(uint64_t lob, uint64_t last)
+{
+	struct key key = {.len = KEY_LOB_BYTES};
+
+	be64_put(key.bytes, lob);
+	be64_put(key.bytes + 8, last);
+	return key;
+}
+
+/*
+ * Judges an entry.  *found is false for an entry of another LOB.  Anything
+ * malformed goes through corrupt_at().
+ */
+int extent_decode(struct volume *volume, uint64_t lob, const struct key *key, const void *value,
+		  size_t len, struct extent *extent, bool *found) must_check;
+
+/*
+ * Visits the extents of a LOB from the one that covers or follows file block
+ * `from`, in order (INV-LOB-7 in lob_walk.c).  visit() is called under a leaf's
+ * S latch and ends the walk by returning 1; restart() forgets everything visited
+ * so far: the walk begins anew.
+ *
+ * Waits for pool tickets first, so it is called with nothing held, and outside
+ * of any epoch; keep_epoch: on return 0 the thread is inside one, entered before
+ * the first extent was read.
+ */
+struct lob_visitor {
+	int (*visit)(void *arg, const struct extent *extent);
+	void (*restart)(void *arg);
+	void *arg;
+	uint64_t leaves; /* out: how many were looked at */
+};
+int lob_walk(struct volume *volume, uint64_t lob, uint64_t from, struct lob_visitor *visitor,
+	     bool keep_epoch) must_check;
+
+/*
+ * The part [*first, *end) of [from, below) that begins with the first extent
+ * and holds `max` extents, or goes on to `below` when there are fewer; empty
+ * (*first == *end == below) when there is none.  Reads the leaves that a
+ * following mtr will latch.
+ */
+int lob_find_part(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below, unsigned max,
+		  uint64_t *first, uint64_t *end) must_check;
+/* Has the leaves behind file block `from` read in one batch; best effort. */
+void lob_prefetch(struct volume *volume, uint64_t lob, uint64_t from);
+
+/* Extents that one mtr takes out of a long hole. */
+#define HOLE_EXTENTS_MAX 64u
+
+#endif

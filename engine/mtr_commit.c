@@ -1,0 +1,480 @@
+/*
+ * The commit of a mini-transaction: INV-MTR-1 e and g.
+ *
+ *	1. sort the edits; give each leaf its part
+ *	2. every bitmap page that bits touch is pinned, else once more from the start
+ *	3. everything fits, log bytes included; else the full leaf is split
+ *	4. bits are as they should be: what a damaged volume claims is an error here
+ *	--- from here on nothing can fail ---
+ *	5. apply and record: per leaf deletes, shrinking and then growing puts
+ *	6. log, page LSNs, flush list; then the free map hears of it
+ */
+#include "engine/mtr_internal.h"
+
+#include "engine/space.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static uint32_t page_size_of(const struct mtr *m)
+{
+	return m->volume->geo.page_size;
+}
+
+/* -------------------------------------------------------------- 1. sorting */
+
+static int edit_order(const void *a, const void *b)
+{
+	const struct edit *x = a, *y = b;
+
+	if (x->index != y->index)
+		return x->index < y->index ? -1 : 1;
+	return key_compare(x->key.bytes, x->key.len, y->key.bytes, y->key.len);
+}
+
+static void assign_edits(struct mtr *m)
+{
+	unsigned at = 0;
+
+	if (m->edit_count > 0)
+		qsort(m->edit, m->edit_count, sizeof(m->edit[0]), edit_order);
+	for (unsigned i = 0; i < m->leaf_count; i++) {
+		struct leaf *leaf = &m->leaf[i];
+
+		leaf->first_edit = at;
+		while (at < m->edit_count && m->edit[at].index == leaf->index &&
+		       page_covers(leaf->frame->data, m->edit[at].key.bytes, m->edit[at].key.len)) {
+			check(at == leaf->first_edit ||
+			      !key_equal(&m->edit[at].key, &m->edit[at - 1].key));
+			at++;
+		}
+		leaf->edit_count = at - leaf->first_edit;
+	}
+	check(at == m->edit_count);
+}
+
+/* --------------------------------------------------------------- 2. bitmaps */
+
+static int run_order(const void *a, const void *b)
+{
+	const struct bit_run *x = a, *y = b;
+
+	return x->start < y->start ? -1 : x->start > y->start;
+}
+
+/* *missing: a bitmap page has to be pinned first. */
+static int find_bitmaps(struct mtr *m, bool *missing)
+{
+	bool want_system = false;
+
+	*missing = false;
+	for (unsigned i = 0; i < m->bits_count; i++) {
+		bool added;
+		int rc = mtr_add_bitmap(m, m->bits[i].start, &added);
+
+		if (rc)
+			return rc;
+		*missing |= added;
+	}
+	for (unsigned i = 0; i < COUNTER_COUNT; i++)
+		want_system |= m->counter[i] != 0;
+	*missing |= want_system && m->system == NULL;
+	m->want_system |= want_system;
+	return 0;
+}
+
+static uint64_t bit_of(const struct mtr *m, uint64_t block)
+{
+	return (block - m->volume->geo.groups_start) % m->volume->geo.group_blocks;
+}
+
+/* 4. Each run lies in one group, none overlap, and each bit is what it must be before. */
+static int verify_bits(struct mtr *m)
+{
+	const struct geometry *geo = &m->volume->geo;
+	uint64_t end = 0;
+
+	for (unsigned i = 0; i < m->bits_count; i++) {
+		const struct bit_run *run = &m->bits[i];
+		struct bitmap *bitmap = mtr_bitmap(m, run->start);
+
+		if (run->start < end)
+			return corrupt_at(m->volume, run->start, "mtr_commit",
+					  "blocks freed or allocated twice");
+		if (bit_of(m, run->start) + run->count > geo->group_blocks)
+			return corrupt_at(m->volume, run->start, "mtr_commit",
+					  "run of blocks crosses a group");
+		if (!page_bits_are(bitmap->frame->data, bit_of(m, run->start), run->count,
+				   !run->set))
+			return corrupt_at(m->volume, run->start, "mtr_commit",
+					  run->set ? "block to allocate is in use"
+						   : "block to free is free already");
+		end = run->start + run->count;
+	}
+	return 0;
+}
+
+static void latch_bitmaps(struct mtr *m)
+{
+	for (unsigned i = 0; i < m->bitmap_count; i++)
+		if (m->bitmap[i].frame)
+			latch_x(&m->bitmap[i].frame->latch);
+	if (m->system)
+		latch_x(&m->system->latch);
+}
+
+static void unlatch_bitmaps(struct mtr *m)
+{
+	if (m->system)
+		unlatch_x(&m->system->latch);
+	for (unsigned i = m->bitmap_count; i-- > 0;)
+		if (m->bitmap[i].frame)
+			unlatch_x(&m->bitmap[i].frame->latch);
+}
+
+/* --------------------------------------------------------------- 3. fitting */
+
+/* What an edit does to its page: found slot and sizes. */
+struct effect {
+	bool exists;
+	unsigned slot;
+	uint16_t old_len;
+};
+
+static struct effect effect_of(const struct leaf *leaf, const struct edit *edit)
+{
+	struct effect effect;
+	struct page_entry entry;
+
+	effect.slot = page_lower_bound(leaf->frame->data, edit->key.bytes, edit->key.len,
+				       &effect.exists);
+	effect.old_len = 0;
+	if (effect.exists) {
+		page_entry(leaf->frame->data, effect.slot, &entry);
+		effect.old_len = entry.value_len;
+	}
+	check(!edit->is_delete || effect.exists);
+	return effect;
+}
+
+static bool grows(const struct effect *effect, const struct edit *edit)
+{
+	return !effect->exists || edit->value_len > effect->old_len;
+}
+
+/*
+ * Conservative: a record that grows needs its whole new size while its old
+ * bytes are still there.
+ */
+static bool leaf_fits(const struct mtr *m, const struct leaf *leaf)
+{
+	const void *page = leaf->frame->data;
+	uint64_t room = page_room(page, page_size_of(m)), need = 0;
+
+	for (unsigned i = 0; i < leaf->edit_count; i++) {
+		const struct edit *edit = &m->edit[leaf->first_edit + i];
+		struct effect effect = effect_of(leaf, edit);
+
+		if (edit->is_delete)
+			room += page_slot_bytes(page, effect.slot);
+		else if (grows(&effect, edit))
+			need += page_cost(edit->key.len, edit->value_len);
+	}
+	return need <= room;
+}
+
+/* Log bytes of everything staged, from above. */
+static bool log_fits(const struct mtr *m)
+{
+	uint64_t bytes = MTR_TRAILER_BYTES;
+
+	for (unsigned i = 0; i < m->edit_count; i++)
+		bytes += redo_record_bytes(m->edit[i].key.len + m->edit[i].value_len + 24);
+	for (unsigned i = 0; i < m->data_count; i++)
+		bytes += redo_record_bytes(20 + m->data[i].count * sizeof(le32));
+	bytes += (m->bits_count + COUNTER_COUNT) * redo_record_bytes(21);
+	return bytes <= m->redo.reserved;
+}
+
+/* The leaf's entries as they will be, in key order, without the deleted. */
+struct merged {
+	const struct leaf *leaf;
+	const struct edit *edit, *edit_end;
+	unsigned slot;
+	struct key key;
+	uint32_t bytes;
+	bool added;
+};
+
+static bool merged_next(struct merged *it)
+{
+	const void *page = it->leaf->frame->data;
+
+	for (;;) {
+		bool have_slot = it->slot < page_slots(page);
+		struct key key;
+		int order = 1;
+
+		if (have_slot)
+			page_key(page, it->slot, &key);
+		if (it->edit < it->edit_end)
+			order = have_slot ? key_compare(it->edit->key.bytes, it->edit->key.len,
+							key.bytes, key.len)
+					  : -1;
+		if (order > 0) {
+			if (!have_slot)
+				return false;
+			it->key = key;
+			it->bytes = page_slot_bytes(page, it->slot++);
+			it->added = false;
+			return true;
+		}
+		it->slot += order == 0;
+		it->key = it->edit->key;
+		it->bytes = page_cost(it->edit->key.len, it->edit->value_len);
+		it->added = order < 0;
+		if (!it->edit++->is_delete)
+			return true;
+	}
+}
+
+static struct merged merged_begin(const struct mtr *m, const struct leaf *leaf)
+{
+	return (struct merged){
+		.leaf = leaf,
+		.edit = m->edit + leaf->first_edit,
+		.edit_end = m->edit + leaf->first_edit + leaf->edit_count,
+	};
+}
+
+/*
+ * Where to split the leaf.  When everything new lies behind what is there (an
+ * ascending run), just before the first new entry, so that nothing moves;
+ * otherwise where half of the bytes are on either side.
+ */
+static struct key leaf_boundary(const struct mtr *m, const struct leaf *leaf)
+{
+	struct merged it = merged_begin(m, leaf);
+	uint64_t total = 0, before = 0;
+	unsigned old_after_new = 0, new_count = 0, old_count = 0;
+	struct key previous = {0};
+	bool first = true;
+
+	while (merged_next(&it)) {
+		total += it.bytes;
+		new_count += it.added;
+		old_count += !it.added;
+		old_after_new += !it.added && new_count > 0;
+	}
+	check(old_count + new_count >= 2);
+	for (it = merged_begin(m, leaf); merged_next(&it); first = false) {
+		bool append = old_after_new == 0 && old_count > 0 && new_count > 0;
+
+		if (!first && (append ? it.added : before + it.bytes / 2 >= total / 2))
+			break;
+		before += it.bytes;
+		previous = it.key;
+	}
+	if (key_compare(previous.bytes, previous.len, it.key.bytes, it.key.len) >= 0) {
+		/* The last entry alone outweighs the rest: it goes right. */
+		it = merged_begin(m, leaf);
+		for (unsigned i = 0; i + 1 < old_count + new_count && merged_next(&it); i++)
+			previous = it.key;
+		check(merged_next(&it));
+	}
+	return key_separator(&previous, &it.key);
+}
+
+/* Splits the first leaf that is too full; 0 when all fit. */
+static int split_full_leaf(struct mtr *m, bool *split)
+{
+	*split = false;
+	for (unsigned i = 0; i < m->leaf_count; i++) {
+		struct leaf *leaf = &m->leaf[i];
+		struct tree *tree = &m->volume->index[leaf->index];
+		struct key at;
+
+		if (leaf_fits(m, leaf))
+			continue;
+		at = leaf_boundary(m, leaf);
+		mtr_release(m);
+		mtr_unreserve(m);
+		*split = true;
+		os_point("mtr:split");
+		return tree_split(tree, &at, 0, m->flags);
+	}
+	return 0;
+}
+
+/* -------------------------------------------------------------- 5. applying */
+
+/* A put over a value of the same length: only the span that differs is logged. */
+static void apply_patch(struct mtr *m, struct leaf *leaf, const struct edit *edit, unsigned slot)
+{
+	struct redo *redo = &m->redo;
+	const uint8_t *new = m->values + edit->value;
+	struct page_entry entry;
+	size_t first = 0, end = edit->value_len;
+
+	page_entry(leaf->frame->data, slot, &entry);
+	while (first < end && entry.value[first] == new[first])
+		first++;
+	while (end > first && entry.value[end - 1] == new[end - 1])
+		end--;
+	if (first < end)
+		redo_page(redo, leaf->frame, REC_PATCH,
+			  redo_patch(redo->body, slot, (unsigned)first, new + first, end - first));
+}
+
+static void apply_put(struct mtr *m, struct leaf *leaf, const struct edit *edit)
+{
+	struct redo *redo = &m->redo;
+	struct effect effect = effect_of(leaf, edit);
+	const uint8_t *value = m->values + edit->value;
+
+	if (!effect.exists)
+		redo_page(redo, leaf->frame, REC_INSERT,
+			  redo_insert(redo->body, effect.slot, edit->key.bytes, edit->key.len, value,
+				      edit->value_len));
+	else if (effect.old_len == edit->value_len)
+		apply_patch(m, leaf, edit, effect.slot);
+	else
+		redo_page(redo, leaf->frame, REC_UPDATE,
+			  redo_update(redo->body, effect.slot, value, edit->value_len));
+}
+
+static bool leaf_is_sparse(const struct mtr *m, const struct leaf *leaf)
+{
+	uint32_t capacity = page_capacity(page_size_of(m));
+
+	return page_slots(leaf->frame->data) == 0 ||
+	       capacity - page_room(leaf->frame->data, page_size_of(m)) < capacity / 4;
+}
+
+static void apply_leaf(struct mtr *m, struct leaf *leaf)
+{
+	const struct edit *edit = m->edit + leaf->first_edit;
+	bool was_sparse = leaf_is_sparse(m, leaf);
+	bool deleted = false;
+
+	for (unsigned i = 0; i < leaf->edit_count; i++) {
+		if (edit[i].is_delete) {
+			struct effect effect = effect_of(leaf, &edit[i]);
+
+			redo_page(&m->redo, leaf->frame, REC_DELETE,
+				  redo_delete(m->redo.body, effect.slot));
+			deleted = true;
+		}
+	}
+	for (int growing = 0; growing < 2; growing++) {
+		for (unsigned i = 0; i < leaf->edit_count; i++) {
+			struct effect effect;
+
+			if (edit[i].is_delete)
+				continue;
+			effect = effect_of(leaf, &edit[i]);
+			if (growing ? grows(&effect, &edit[i])
+				    : !grows(&effect, &edit[i]))
+				apply_put(m, leaf, &edit[i]);
+		}
+	}
+	if (deleted && leaf_is_sparse(m, leaf) &&
+	    (!was_sparse || page_slots(leaf->frame->data) == 0))
+		mtr_note(m, leaf->index, &leaf->low, false);
+}
+
+static void apply_bits(struct mtr *m)
+{
+	for (unsigned i = 0; i < m->bits_count; i++) {
+		const struct bit_run *run = &m->bits[i];
+
+		redo_page(&m->redo, mtr_bitmap(m, run->start)->frame, REC_BITS,
+			  redo_bits(m->redo.body, run->set, bit_of(m, run->start), run->count));
+	}
+}
+
+static void apply_counters(struct mtr *m)
+{
+	for (unsigned i = 0; i < COUNTER_COUNT; i++)
+		if (m->counter[i] != 0)
+			redo_page(&m->redo, m->system, REC_COUNTER,
+				  redo_counter(m->redo.body, i, m->counter[i]));
+}
+
+static void note_data(struct mtr *m)
+{
+	for (unsigned i = 0; i < m->data_count; i++) {
+		const struct data_run *run = &m->data[i];
+		uint8_t *body = m->redo.body;
+		size_t len = varint_put(body, run->start);
+
+		len += varint_put(body + len, run->count);
+		check(len + run->count * sizeof(le32) <= BODY_BYTES_MAX(page_size_of(m)));
+		memcpy(body + len, m->values + run->crcs, run->count * sizeof(le32));
+		redo_note(&m->redo, REC_DATA, len + run->count * sizeof(le32));
+	}
+}
+
+/* 6. */
+static void tell_space(struct mtr *m)
+{
+	for (unsigned i = 0; i < m->bits_count; i++) {
+		const struct bit_run *run = &m->bits[i];
+
+		if (run->set)
+			space_used(m->volume->space, run->start, run->count);
+		else
+			space_freed(m->volume->space, run->start, run->count, m->lsn, false);
+	}
+}
+
+static void apply(struct mtr *m)
+{
+	note_data(m);
+	for (unsigned i = 0; i < m->leaf_count; i++)
+		apply_leaf(m, &m->leaf[i]);
+	apply_bits(m);
+	apply_counters(m);
+	if (m->redo.len > 0) {
+		os_point("mtr:applied");
+		redo_commit(&m->redo);
+	}
+	m->lsn = m->redo.lsn;
+	tell_space(m);
+}
+
+int mtr_commit(struct mtr *m)
+{
+	bool missing = false, split = false;
+	int rc = m->error;
+
+	check(m->latched);
+	if (rc)
+		return rc;
+	assign_edits(m);
+	if (m->bits_count > 0)
+		qsort(m->bits, m->bits_count, sizeof(m->bits[0]), run_order);
+	rc = find_bitmaps(m, &missing);
+	if (rc)
+		return rc;
+	if (missing) {
+		mtr_release(m);
+		return -BE_AGAIN;
+	}
+	rc = split_full_leaf(m, &split);
+	if (rc || split)
+		return rc ? rc : -BE_AGAIN;
+	if (!log_fits(m))
+		return -E2BIG;
+
+	latch_bitmaps(m);
+	rc = verify_bits(m);
+	if (rc == 0)
+		apply(m);
+	unlatch_bitmaps(m);
+	if (rc)
+		return rc;
+	mtr_release(m);
+	mtr_unreserve(m);
+	return 0;
+}

@@ -1,0 +1,315 @@
+/*
+ * Purge: the queue and who works on it.
+ *
+ * The queue is the purge index, in the order in which things were detached.  A
+ * pass goes over all records once; what cannot be claimed is left for a later
+ * pass.  One thread works at a time: the background thread, or who drains
+ * (ENOSPC, tests); others wait for it, holding nothing.
+ *
+ *	         kick                     pass over the queue
+ *	idle ----------> running: for each record: claim, steps, release
+ *	  ^                 |
+ *	  '-----------------' all done.  Something was busy: again after a while
+ *
+ * INV-LOCK-3: inodes are only tried (hooks->claim); an inode that is worked on
+ * for its dead range is let go between steps, so that nobody waits for long.
+ * Nothing is held while a pass waits for log space or tickets, but a claim.
+ *
+ * INV-PURGE-1: records are re-read under the latches by each step, so it does not
+ * matter that the cursor's copy is old, nor that a writer drains a dead range at
+ * the same time: whoever comes second finds the work done.
+ */
+#include "engine/purge_internal.h"
+
+#include "engine/base/error.h"
+#include "engine/base/message.h"
+#include "engine/space_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define RETRY_NS_MIN 100000000ull
+#define RETRY_NS_MAX 10000000000ull
+
+struct purge {
+	struct volume *volume;
+	struct latch latch;          /* RANK_LEAF */
+	struct purge_hooks hooks;    /* [lock: latch] */
+	_Atomic bool working;        /* a pass is under way */
+	_Atomic unsigned interrupts; /* who wants passes to end early */
+	struct waitq idle;           /* whoever waits for one of these to fall */
+	_Atomic bool kicked, stopping;
+	struct waitq wake;
+	struct os_thread thread;
+	bool started;
+	_Atomic bool complained;     /* about an error; the next success clears it */
+};
+
+struct pass {
+	bool background;             /* ends early when the thread shall stop */
+	bool worked, skipped, interrupted;
+	int error;                   /* the first; the others are gone on with */
+};
+
+/* --------------------------------------------------------------- one record */
+
+static struct purge_hooks get_hooks(struct purge *purge)
+{
+	struct purge_hooks hooks;
+
+	latch_s(&purge->latch);
+	hooks = purge->hooks;
+	unlatch_s(&purge->latch);
+	return hooks;
+}
+
+static int claimed_step(struct purge *purge, uint64_t number, const struct purge_record *record)
+{
+	struct purge_hooks hooks = get_hooks(purge);
+	int rc;
+
+	if (hooks.claim && !hooks.claim(hooks.arg, record->ino)) {
+		stat_add(&purge->volume->stats, STAT_purge_busy_skips, 1);
+		return STEP_BUSY;
+	}
+	os_point("purge:claimed");
+	if (record->kind == PURGE_DEAD) {
+		rc = purge_dead_step(purge->volume, number, record->ino);
+	} else {
+		do
+			rc = purge_orphan_step(purge->volume, number, record->ino);
+		while (rc == 0);
+	}
+	if (hooks.release)
+		hooks.release(hooks.arg, record->ino, rc == STEP_GONE);
+	return rc == STEP_GONE ? 0 : rc;
+}
+
+static int step(struct purge *purge, uint64_t number)
+{
+	struct volume *volume = purge->volume;
+	struct purge_record record;
+	int rc = purge_record_read(volume, number, &record);
+
+	if (rc)
+		return rc == -BE_NOTFOUND ? STEP_DONE : rc;
+	switch (record.kind) {
+	case PURGE_LOB:
+		return purge_lob_step(volume, number, &record);
+	case PURGE_EXTENTS:
+		return purge_extents_step(volume, number);
+	case PURGE_ORPHAN:
+	case PURGE_DEAD:
+		return claimed_step(purge, number, &record);
+	}
+	return corrupt_at(volume, 0, "purge", "unknown kind of record");
+}
+
+static bool must_stop(struct purge *purge, const struct pass *pass)
+{
+	return atomic_load(&purge->volume->failed) ||
+	       (pass->background && atomic_load(&purge->stopping));
+}
+
+static bool must_pause(struct purge *purge, struct pass *pass)
+{
+	pass->interrupted |= atomic_load(&purge->interrupts) > 0;
+	return pass->interrupted || must_stop(purge, pass);
+}
+
+static int work_on(struct purge *purge, uint64_t number, struct pass *pass)
+{
+	bool settled = false;
+	int rc = 0;
+
+	while (rc == 0 && !must_pause(purge, pass)) {
+		rc = step(purge, number);
+		if (rc == 0 || rc == STEP_DONE)
+			pass->worked = true;
+		if (rc == -ENOSPC && !settled) {
+			/* Not space_drain(), which would wait for us. */
+			settled = true;
+			rc = space_settle(purge->volume->space);
+		}
+		os_point("purge:batch");
+	}
+	if (rc == STEP_DONE) {
+		stat_add(&purge->volume->stats, STAT_purge_records, 1);
+		rc = 0;
+	}
+	return rc;
+}
+
+/* ------------------------------------------------------------------- a pass */
+
+static void note_result(struct purge *purge, struct pass *pass, uint64_t number, int rc)
+{
+	if (rc == STEP_BUSY)
+		pass->skipped = true;
+	if (rc >= 0)
+		return;
+	if (pass->error == 0)
+		pass->error = rc;
+	if (!atomic_load(&purge->volume->failed) && !atomic_exchange(&purge->complained, true))
+		message(LOG_ERR, "purge: record %" PRIu64 " cannot be worked on: %s", number,
+			error_text(rc));
+}
+
+static void run_pass(struct purge *purge, struct pass *pass)
+{
+	struct key from = purge_key(0);
+	struct tree_cursor cursor;
+	int rc = tree_cursor_open(&cursor, &purge->volume->index[INDEX_PURGE], from.bytes, from.len);
+
+	while (rc == 0 && !must_pause(purge, pass) && (rc = tree_cursor_next(&cursor)) == 0) {
+		uint64_t number;
+
+		if (cursor.key.len != KEY_PURGE_BYTES) {
+			rc = corrupt_at(purge->volume, 0, "purge", "key of wrong length");
+			break;
+		}
+		number = be64_get(cursor.key.bytes);
+		note_result(purge, pass, number, work_on(purge, number, pass));
+	}
+	tree_cursor_close(&cursor);
+	if (rc && rc != -BE_END)
+		note_result(purge, pass, 0, rc);
+	if (pass->error == 0)
+		atomic_store(&purge->complained, false);
+}
+
+static void pass_enter(struct purge *purge, bool interrupting)
+{
+	for (;;) {
+		uint32_t ticket = waitq_ticket(&purge->idle);
+
+		if ((interrupting || atomic_load(&purge->interrupts) == 0) &&
+		    !atomic_exchange(&purge->working, true))
+			return;
+		waitq_wait(&purge->idle, ticket, OS_FOREVER);
+	}
+}
+
+static void pass_leave(struct purge *purge)
+{
+	atomic_store(&purge->working, false);
+	waitq_wake_all(&purge->idle);
+}
+
+/* Passes until one finds nothing to do. */
+static void run_passes(struct purge *purge, struct pass *pass)
+{
+	bool worked = false;
+
+	do {
+		pass->worked = pass->skipped = pass->interrupted = false;
+		pass_enter(purge, false);
+		run_pass(purge, pass);
+		pass_leave(purge);
+		worked |= pass->worked;
+	} while ((pass->worked || pass->interrupted) && !must_stop(purge, pass));
+	pass->worked = worked;
+}
+
+int purge_drain(struct purge *purge, bool *worked)
+{
+	struct pass pass = {0};
+
+	latch_check_none_from(RANK_RENAME);
+	if (!purge->volume->options.read_only)
+		run_passes(purge, &pass);
+	if (worked)
+		*worked = pass.worked;
+	return pass.error;
+}
+
+/* --------------------------------------------------------------- the thread */
+
+static void purge_main(void *arg)
+{
+	struct purge *purge = arg;
+	uint64_t retry_ns = RETRY_NS_MIN;
+	bool again = true; /* what an earlier mount left */
+
+	while (!atomic_load(&purge->stopping)) {
+		uint32_t ticket = waitq_ticket(&purge->wake);
+		struct pass pass = {.background = true};
+
+		if (atomic_exchange(&purge->kicked, false) || again) {
+			run_passes(purge, &pass);
+			again = false;
+			if (pass.worked)
+				retry_ns = RETRY_NS_MIN;
+			if (!pass.skipped && pass.error == 0)
+				continue;
+		}
+		if (!pass.skipped && pass.error == 0) {
+			waitq_wait(&purge->wake, ticket, OS_FOREVER);
+			continue;
+		}
+		waitq_wait(&purge->wake, ticket, retry_ns);
+		retry_ns = retry_ns * 2 < RETRY_NS_MAX ? retry_ns * 2 : RETRY_NS_MAX;
+		again = true;
+	}
+}
+
+void purge_kick(struct purge *purge)
+{
+	atomic_store(&purge->kicked, true);
+	waitq_wake_all(&purge->wake);
+}
+
+int purge_start(struct purge *purge)
+{
+	int rc;
+
+	if (purge->volume->options.read_only)
+		return 0;
+	rc = os_thread_start(&purge->thread, "purge", purge_main, purge);
+	purge->started = rc == 0;
+	return rc;
+}
+
+void purge_stop(struct purge *purge)
+{
+	if (!purge->started)
+		return;
+	atomic_store(&purge->stopping, true);
+	waitq_wake_all(&purge->wake);
+	os_thread_join(&purge->thread);
+	purge->started = false;
+	atomic_store(&purge->stopping, false);
+}
+
+/* ----------------------------------------------------------- open and close */
+
+int purge_open(struct purge **out, struct volume *volume)
+{
+	struct purge *purge = calloc(1, sizeof(*purge));
+
+	if (purge == NULL)
+		return -ENOMEM;
+	purge->volume = volume;
+	latch_init(&purge->latch, RANK_LEAF, 0);
+	*out = purge;
+	return 0;
+}
+
+void purge_close(struct purge *purge)
+{
+	check(!purge->started);
+	free(purge);
+}
+
+void purge_set_hooks(struct purge *purge, const struct purge_hooks *hooks)
+{
+	/* No pass may be inside the old ones; it need not do all its work first. */
+	atomic_fetch_add(&purge->interrupts, 1);
+	pass_enter(purge, true);
+	latch_x(&purge->latch);
+	purge->hooks = hooks ? *hooks : (struct purge_hooks){0};
+	unlatch_x(&purge->latch);
+	atomic_fetch_sub(&purge->interrupts, 1);
+	pass_leave(purge);
+}

@@ -1,0 +1,53 @@
+/* Shared by the files of purge: its thread (purge.c) and its steps (purge_work.c, purge_inode.c). */
+#ifndef BLINKFS_ENGINE_PURGE_INTERNAL_H
+#define BLINKFS_ENGINE_PURGE_INTERNAL_H
+
+#include "engine/purge.h"
+
+#include "engine/volume.h"
+
+/* A record of the purge index, decoded. */
+struct purge_record {
+	enum purge_kind kind;
+	uint32_t count;
+	uint64_t ino, lob, first, end;
+};
+
+/* 0, -BE_NOTFOUND, or -EIO after corrupt_at(). */
+int purge_record_read(struct volume *volume, uint64_t number, struct purge_record *record) must_check;
+/* The same within an mtr that wants the record. */
+int purge_record_lookup(struct mtr *m, uint64_t number, struct purge_record *record) must_check;
+void purge_record_delete(struct mtr *m, uint64_t number);
+
+static inline struct key purge_key(uint64_t number)
+{
+	struct key key = {.len = KEY_PURGE_BYTES};
+
+	be64_put(key.bytes, number);
+	return key;
+}
+
+/* What a step came to, besides 0 (go on with the record) and errors. */
+enum {
+	STEP_DONE = 1, /* the record is dealt with */
+	STEP_BUSY = 2, /* not now */
+	STEP_GONE = 3, /* the inode is deleted; read the record again */
+};
+
+/* One mtr: `stage` returns 0 to commit, STEP_DONE to leave it, or an error. */
+struct change {
+	void (*want)(struct mtr *m, void *arg);
+	int (*stage)(struct mtr *m, void *arg);
+	void *arg;
+};
+/* 0: committed.  -E2BIG: less at a time, please. */
+int purge_change(struct volume *volume, const struct change *change) must_check;
+
+/* One bounded mtr's worth of a record's work, each: 0, STEP_DONE, or an error. */
+int purge_lob_step(struct volume *volume, uint64_t number, const struct purge_record *seen) must_check;
+int purge_extents_step(struct volume *volume, uint64_t number) must_check;
+int purge_orphan_step(struct volume *volume, uint64_t number, uint64_t ino) must_check;
+/* number 0: whatever record the inode names. */
+int purge_dead_step(struct volume *volume, uint64_t number, uint64_t ino) must_check;
+
+#endif

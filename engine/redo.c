@@ -1,0 +1,95 @@
+/* Applying, collecting and committing redo records: see redo.h. */
+#include "engine/redo.h"
+
+#include "engine/volume.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int redo_begin(struct redo *redo, struct volume *volume, uint64_t log_bytes)
+{
+	int rc;
+
+	*redo = (struct redo){.volume = volume};
+	redo->records = malloc(log_bytes);
+	redo->body = malloc(BODY_BYTES_MAX(volume->geo.page_size));
+	if (redo->records == NULL || redo->body == NULL) {
+		redo_end(redo);
+		return -ENOMEM;
+	}
+	rc = log_reserve(volume->log, log_bytes);
+	if (rc) {
+		redo_end(redo);
+		return rc;
+	}
+	redo->reserved = log_bytes;
+	return 0;
+}
+
+static void put_record(struct redo *redo, uint8_t type, const uint8_t *prefix, size_t prefix_len,
+		       size_t len)
+{
+	check(redo->len + redo_record_bytes(len) + MTR_TRAILER_BYTES <= redo->reserved);
+	redo->records[redo->len++] = type;
+	redo->len += varint_put(redo->records + redo->len, prefix_len + len);
+	memcpy(redo->records + redo->len, prefix, prefix_len);
+	redo->len += prefix_len;
+	memcpy(redo->records + redo->len, redo->body, len);
+	redo->len += len;
+}
+
+static void note_changed(struct redo *redo, struct frame *frame)
+{
+	for (unsigned i = 0; i < redo->changed_count; i++)
+		if (redo->changed[i] == frame)
+			return;
+	check(redo->changed_count < REDO_PAGES_MAX);
+	redo->changed[redo->changed_count++] = frame;
+}
+
+void redo_page(struct redo *redo, struct frame *frame, uint8_t type, size_t len)
+{
+	struct volume *volume = redo->volume;
+	uint64_t pageno = atomic_load_explicit(&frame->pageno, memory_order_relaxed);
+	uint8_t prefix[10];
+	size_t prefix_len = varint_put(prefix, pageno);
+	int rc;
+
+	check(latch_held_x(&frame->latch));
+	put_record(redo, type, prefix, prefix_len, len);
+	rc = page_redo(frame->data, volume->geo.page_size, pageno, volume->tag, type, redo->body,
+		       len);
+	check(rc == 0);
+	note_changed(redo, frame);
+}
+
+void redo_note(struct redo *redo, uint8_t type, size_t len)
+{
+	check(type < REC_PAGE_INIT);
+	put_record(redo, type, redo->body, 0, len);
+}
+
+void redo_commit(struct redo *redo)
+{
+	struct log *log = redo->volume->log;
+	struct log_ticket ticket;
+
+	check(redo->len > 0);
+	log_append(log, redo->records, redo->len, &ticket);
+	redo->reserved -= redo->len + MTR_TRAILER_BYTES;
+	for (unsigned i = 0; i < redo->changed_count; i++)
+		pool_changed(redo->changed[i], ticket.start, ticket.end);
+	log_listed(log, &ticket);
+	redo->lsn = ticket.end;
+	stat_add(&redo->volume->stats, STAT_mtr_commits, 1);
+}
+
+void redo_end(struct redo *redo)
+{
+	if (redo->reserved > 0)
+		log_unreserve(redo->volume->log, redo->reserved);
+	free(redo->records);
+	free(redo->body);
+	redo->reserved = 0;
+	redo->records = redo->body = NULL;
+}

@@ -1,0 +1,45 @@
+/*
+ * The modifying half of a mini-transaction (INV-MTR-1 g): applies changes to
+ * pages that the caller has latched X, while it collects the redo records, and
+ * commits them.  From redo_page() on nothing can fail.
+ *
+ *	redo_begin()        reserves log bytes; may wait, nothing latched
+ *	... latch, verify, decide ...
+ *	redo_page() ...     changes a page and records it
+ *	redo_commit()       log_append, page LSNs, flush list, log_listed
+ *	... unlatch ...
+ *	redo_end()          gives back what was not used; always
+ */
+#ifndef BLINKFS_ENGINE_REDO_H
+#define BLINKFS_ENGINE_REDO_H
+
+#include "engine/pool.h"
+
+#define REDO_PAGES_MAX (MTR_PAGES_MAX + MTR_GROUPS_MAX + 2)
+
+struct redo {
+	struct volume *volume;
+	uint64_t reserved;   /* log bytes, trailer included */
+	uint8_t *records;    /* reserved bytes */
+	size_t len;
+	uint8_t *body;       /* BODY_BYTES_MAX: build the next record's body here */
+	struct frame *changed[REDO_PAGES_MAX];
+	unsigned changed_count;
+	lsn_t lsn;           /* end, after redo_commit() */
+};
+
+int redo_begin(struct redo *redo, struct volume *volume, uint64_t log_bytes) must_check;
+/* Applies redo->body[0..len) of `type` to the frame's page, latched X, and records it. */
+void redo_page(struct redo *redo, struct frame *frame, uint8_t type, size_t len);
+/* Records redo->body without a page (REC_DATA, REC_FREE_PAGE). */
+void redo_note(struct redo *redo, uint8_t type, size_t len);
+void redo_commit(struct redo *redo);
+void redo_end(struct redo *redo);
+
+/* Log bytes of a record with a body of len, at most. */
+static inline size_t redo_record_bytes(size_t len)
+{
+	return 1 + 10 + 10 + len;
+}
+
+#endif

@@ -1,0 +1,89 @@
+/*
+ * Space: which blocks are free, in memory, over the bitmap pages.
+ *
+ * Per group (INV-LOB-5): busy = bitmap | reserved | freed but not yet reusable.
+ * A reservation is memory only: a crash forgets it.  The bitmap bit is set in
+ * the mtr that publishes a use, cleared in the mtr that drops it.
+ *
+ * INV-LOG-7, reuse: blocks freed by an mtr with end LSN l stay busy until a
+ * durable mark covers l and every epoch of that time has passed; those of a
+ * metadata page also until the durable checkpoint has passed l (INV-REC-1).
+ * The order of a freed run is: deferred -> (conditions) -> free.
+ *
+ * ENOSPC is answered only after purge, flush, mark and checkpoint were drained.
+ * A part of the volume is kept for privileged callers (unlink, truncate, purge:
+ * those that free space in the end), also in page-shaped pieces.
+ *
+ * Page pool: page-shaped reservations kept ready in memory so that a split
+ * never waits for the free map; refilled by the background thread.
+ */
+#ifndef BLINKFS_ENGINE_SPACE_H
+#define BLINKFS_ENGINE_SPACE_H
+
+#include "engine/base/limits.h"
+#include "log/log.h"
+
+#include <stdbool.h>
+
+struct space;
+struct volume;
+
+struct piece {
+	uint64_t start;  /* volume block */
+	uint32_t length; /* blocks */
+};
+
+struct reservation {
+	struct piece piece[RESERVE_EXTENTS_MAX];
+	unsigned count;
+	uint64_t blocks;
+};
+
+enum space_flags { SPACE_PRIVILEGED = 1 };
+
+/* Reads all bitmap pages (through the pool). */
+int space_open(struct space **out, struct volume *volume) must_check;
+void space_close(struct space *space);
+
+/*
+ * Reserves `blocks` (<= WRITE_BLOCKS_MAX) near `hint` (a volume block, or 0):
+ * one piece where possible, never more than RESERVE_EXTENTS_MAX pieces in
+ * MTR_GROUPS_MAX / 2 groups.  Never waits: -ENOSPC at once.
+ */
+int space_reserve(struct space *space, uint64_t blocks, uint64_t hint, unsigned flags,
+		  struct reservation *out) must_check;
+void space_unreserve(struct space *space, const struct reservation *reservation);
+/*
+ * Called by an operation that got -ENOSPC, holding nothing at all: runs purge,
+ * flush, mark and checkpoint.  0: something was freed, do the whole operation
+ * again; -ENOSPC: there is nothing left to wait for.
+ */
+int space_drain(struct space *space) must_check;
+
+/* A page-shaped reservation from the page pool: 0, or -BE_AGAIN when the pool is empty (then space_refill_pages()). */
+int space_take_page(struct space *space, unsigned flags, uint64_t hint, uint64_t *pageno) must_check;
+void space_untake_page(struct space *space, uint64_t pageno);
+int space_refill_pages(struct space *space, unsigned flags) must_check; /* never waits: 0 or -ENOSPC */
+
+/* Called by mtr_commit() once bits are changed in the bitmap pages; cannot fail. */
+void space_used(struct space *space, uint64_t start, uint64_t count);
+void space_freed(struct space *space, uint64_t start, uint64_t count, lsn_t lsn, bool is_page);
+
+/* Moves deferred runs that may now be reused to free; refills the page pool.  Called by background threads. */
+void space_advance(struct space *space);
+/* Is anything deferred whose reuse waits for a mark or checkpoint? */
+bool space_has_deferred(struct space *space);
+
+struct space_counts {
+	uint64_t total;      /* blocks in groups */
+	uint64_t free;       /* can be reserved now */
+	uint64_t deferred;   /* freed, not yet reusable */
+	uint64_t reserved;   /* promised, not yet published */
+	uint64_t kept;       /* of free: for privileged callers only */
+};
+void space_count(struct space *space, struct space_counts *counts);
+
+/* Bitmap page of the group that holds `block`; first block and bit arithmetic. */
+uint64_t space_bitmap_page(const struct volume *volume, uint64_t block);
+
+#endif

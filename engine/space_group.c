@@ -1,0 +1,305 @@
+/*
+ * Searching the free map of one group, a word at a time.
+ *
+ * Every search is a walk over free runs (next_run); what differs is which run
+ * it takes.  All work is done under the group's latch and is bounded by the
+ * words of one map: a few microseconds when nothing is found.
+ *
+ * INV-SPACE-2: group->free is the number of zero bits, and no free run is
+ * longer than group->longest, measured up to RUN_MEASURE_MAX.  Taking blocks
+ * only makes runs shorter, so `longest` may stay; a search that failed knows
+ * better and lowers it; giving blocks back measures the run that results.
+ */
+#include "engine/space_internal.h"
+
+#include <string.h>
+
+#define WORD_BITS 64u
+
+/* The bits of page-shaped pieces of `word` that are wholly free, as busy. */
+static uint64_t whole_pieces(uint64_t word, uint32_t page_blocks)
+{
+	uint64_t free = ~word;
+	uint64_t starts = 0;
+
+	if (page_blocks == 1)
+		return 0;
+	for (uint32_t width = 1; width < page_blocks; width *= 2)
+		free &= free >> width;
+	for (uint32_t bit = 0; bit < WORD_BITS; bit += page_blocks)
+		starts |= 1ull << bit;
+	free &= starts;
+	return free * ((1ull << page_blocks) - 1);
+}
+
+/* What a search sees: the map, or the map without the pieces that a thrifty one spares. */
+struct view {
+	const uint64_t *busy;
+	uint32_t spare_page_blocks; /* 0 = see everything */
+};
+
+static uint64_t view_word(const struct view *view, uint32_t index)
+{
+	uint64_t word = view->busy[index];
+
+	if (view->spare_page_blocks && word != UINT64_MAX)
+		word |= whole_pieces(word, view->spare_page_blocks);
+	return word;
+}
+
+/* The first free run at or behind *pos, cut at `end`; *pos moves behind it. */
+static bool next_run(const struct view *view, uint32_t *pos, uint32_t end, struct run *run)
+{
+	uint32_t at = *pos;
+
+	run->length = 0;
+	while (at < end) {
+		uint32_t left = WORD_BITS - at % WORD_BITS;
+		uint64_t word = view_word(view, at / WORD_BITS) >> at % WORD_BITS;
+		uint32_t same;
+
+		if (word & 1) {
+			if (run->length)
+				break;
+			same = ~word ? (uint32_t)__builtin_ctzll(~word) : WORD_BITS;
+		} else {
+			if (run->length == 0)
+				run->first = at;
+			same = word ? (uint32_t)__builtin_ctzll(word) : WORD_BITS;
+		}
+		if (same > left)
+			same = left;
+		if (same > end - at)
+			same = end - at;
+		if ((word & 1) == 0)
+			run->length += same;
+		at += same;
+	}
+	*pos = at;
+	return run->length > 0;
+}
+
+/* ------------------------------------------------------------ changing bits */
+
+static void set_bits(uint64_t *busy, uint32_t first, uint32_t length, bool value)
+{
+	while (length > 0) {
+		uint32_t shift = first % WORD_BITS;
+		uint32_t n = WORD_BITS - shift < length ? WORD_BITS - shift : length;
+		uint64_t mask = (n == WORD_BITS ? UINT64_MAX : (1ull << n) - 1) << shift;
+		uint64_t *word = &busy[first / WORD_BITS];
+
+		check((*word & mask) == (value ? 0 : mask));
+		*word ^= mask;
+		first += n;
+		length -= n;
+	}
+}
+
+static void take_locked(struct group *group, uint32_t first, uint32_t length)
+{
+	set_bits(group->busy, first, length, true);
+	atomic_fetch_sub_explicit(&group->free, length, memory_order_relaxed);
+}
+
+static void set_longest(struct group *group, uint32_t longest)
+{
+	if (longest > RUN_MEASURE_MAX)
+		longest = RUN_MEASURE_MAX;
+	atomic_store_explicit(&group->longest, longest, memory_order_relaxed);
+}
+
+/* Length of the free run around [first, end), looked at up to RUN_MEASURE_MAX on each side. */
+static uint32_t run_around(const struct space *space, const struct group *group, uint32_t first,
+			   uint32_t end)
+{
+	struct view view = {.busy = group->busy};
+	uint32_t low = first > RUN_MEASURE_MAX ? first - RUN_MEASURE_MAX : 0;
+	uint32_t high = space->group_blocks - end > RUN_MEASURE_MAX ? end + RUN_MEASURE_MAX
+								     : space->group_blocks;
+	struct run run = {0};
+
+	while (next_run(&view, &low, high, &run) && low < end)
+		;
+	return run.length;
+}
+
+/* ----------------------------------------------------------------- searches */
+
+/* First fit in [from, end); *longest is raised to the longest run met. */
+static bool find_fit(const struct view *view, uint32_t from, uint32_t end, uint32_t length,
+		     uint32_t *first, uint32_t *longest)
+{
+	struct run run;
+
+	while (next_run(view, &from, end, &run)) {
+		if (run.length >= length) {
+			*first = run.first;
+			return true;
+		}
+		if (run.length > *longest)
+			*longest = run.length;
+	}
+	return false;
+}
+
+bool group_take(struct space *space, struct group *group, uint32_t from, uint32_t length,
+		bool thrifty, uint32_t *first)
+{
+	struct view view = {
+		.busy = group->busy,
+		.spare_page_blocks = thrifty ? space->page_blocks : 0,
+	};
+	uint32_t longest = 0;
+	bool found;
+
+	latch_x(&group->latch);
+	if (from >= space->group_blocks)
+		from = group->scan;
+	found = find_fit(&view, from, space->group_blocks, length, first, &longest) ||
+		find_fit(&view, 0, space->group_blocks, length, first, &longest);
+	if (found) {
+		take_locked(group, *first, length);
+		group->scan = *first + length < space->group_blocks ? *first + length : 0;
+	} else if (!thrifty) {
+		set_longest(group, longest);
+	}
+	unlatch_x(&group->latch);
+	return found;
+}
+
+bool group_take_at(struct space *space, struct group *group, uint32_t first, uint32_t length)
+{
+	struct view view = {.busy = group->busy};
+	uint32_t pos = first;
+	struct run run;
+	bool found = false;
+
+	if (first >= space->group_blocks || length > space->group_blocks - first)
+		return false;
+	latch_x(&group->latch);
+	if (next_run(&view, &pos, first + length, &run) && run.length == length) {
+		take_locked(group, first, length);
+		found = true;
+	}
+	unlatch_x(&group->latch);
+	return found;
+}
+
+/* Keeps the `max` longest of the runs seen so far in `best`, longest first. */
+static unsigned keep_longest(struct run *best, unsigned count, unsigned max, struct run run)
+{
+	unsigned i;
+
+	if (count == max) {
+		if (run.length <= best[count - 1].length)
+			return count;
+		count--;
+	}
+	for (i = count; i > 0 && best[i - 1].length < run.length; i--)
+		best[i] = best[i - 1];
+	best[i] = run;
+	return count + 1;
+}
+
+unsigned group_take_longest(struct space *space, struct group *group, uint64_t want,
+			    uint32_t shortest, unsigned max, struct run *out)
+{
+	struct view view = {.busy = group->busy};
+	struct run best[RESERVE_EXTENTS_MAX];
+	struct run run;
+	unsigned count = 0, taken = 0;
+	uint32_t pos = 0;
+
+	check(max > 0 && max <= RESERVE_EXTENTS_MAX);
+	latch_x(&group->latch);
+	while (next_run(&view, &pos, space->group_blocks, &run))
+		if (run.length >= shortest)
+			count = keep_longest(best, count, max, run);
+	for (; taken < count && want > 0; taken++) {
+		run = best[taken];
+		if (run.length > want)
+			run.length = (uint32_t)want;
+		take_locked(group, run.first, run.length);
+		out[taken] = run;
+		want -= run.length;
+	}
+	unlatch_x(&group->latch);
+	return taken;
+}
+
+bool group_take_page(struct space *space, struct group *group, uint32_t *first)
+{
+	uint32_t page_blocks = space->page_blocks;
+	uint64_t piece = (1ull << page_blocks) - 1;
+	bool found = false;
+
+	latch_x(&group->latch);
+	for (uint32_t i = 0; i < space->words && !found; i++) {
+		uint64_t word = group->busy[i];
+
+		if (word == UINT64_MAX)
+			continue;
+		for (uint32_t bit = 0; bit < WORD_BITS && !found; bit += page_blocks) {
+			found = (word >> bit & piece) == 0;
+			*first = i * WORD_BITS + bit;
+		}
+	}
+	if (found)
+		take_locked(group, *first, page_blocks);
+	unlatch_x(&group->latch);
+	return found;
+}
+
+void group_give(struct space *space, struct group *group, uint32_t first, uint32_t length)
+{
+	uint32_t around;
+
+	latch_x(&group->latch);
+	set_bits(group->busy, first, length, false);
+	atomic_fetch_add_explicit(&group->free, length, memory_order_relaxed);
+	around = run_around(space, group, first, first + length);
+	if (around > atomic_load_explicit(&group->longest, memory_order_relaxed))
+		set_longest(group, around);
+	unlatch_x(&group->latch);
+}
+
+bool group_busy(struct group *group, uint32_t first, uint32_t length)
+{
+	struct view view = {.busy = group->busy};
+	struct run run;
+	bool free;
+
+	latch_s(&group->latch);
+	free = next_run(&view, &first, first + length, &run);
+	unlatch_s(&group->latch);
+	return !free;
+}
+
+/* ------------------------------------------------------------------ opening */
+
+void group_init(struct space *space, uint32_t number, uint64_t *busy)
+{
+	struct group *group = &space->group[number];
+
+	latch_init(&group->latch, RANK_SPACE, number);
+	group->busy = busy;
+	memset(busy, 0xff, space->words * sizeof(*busy));
+}
+
+void group_loaded(struct space *space, struct group *group)
+{
+	struct view view = {.busy = group->busy};
+	struct run run;
+	uint32_t pos = 0, free = 0, longest = 0;
+
+	latch_x(&group->latch);
+	while (next_run(&view, &pos, space->group_blocks, &run)) {
+		free += run.length;
+		if (run.length > longest)
+			longest = run.length;
+	}
+	atomic_store_explicit(&group->free, free, memory_order_relaxed);
+	set_longest(group, longest);
+	unlatch_x(&group->latch);
+}

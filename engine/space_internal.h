@@ -1,0 +1,150 @@
+/* Shared by the files of the free map: groups, claims, page pool, deferred runs. */
+#ifndef BLINKFS_ENGINE_SPACE_INTERNAL_H
+#define BLINKFS_ENGINE_SPACE_INTERNAL_H
+
+#include "engine/base/latch.h"
+#include "engine/base/stats.h"
+#include "engine/space.h"
+#include "engine/volume.h"
+
+/* ----------------------------------------------------------------- groups */
+
+/* The free map of one group: busy = bitmap | reserved | freed but not reusable (INV-LOB-5). */
+struct group {
+	struct latch latch;        /* RANK_SPACE, order = group number */
+	uint64_t *busy;            /* one bit a block [lock: latch] */
+	uint32_t scan;             /* where the next search without a hint starts [lock: latch] */
+	_Atomic uint32_t free;     /* zero bits of busy [lock: latch to write] */
+	_Atomic uint32_t longest;  /* no free run is longer (up to RUN_MEASURE_MAX) [lock: latch to write] */
+};
+
+/* No reservation asks for a longer run, so longer ones need not be told apart. */
+#define RUN_MEASURE_MAX WRITE_BLOCKS_MAX
+
+/* A run of blocks of one group, as bits. */
+struct run {
+	uint32_t first, length;
+};
+
+void group_init(struct space *space, uint32_t number, uint64_t *busy);
+/* Recounts free and longest after busy was filled in. */
+void group_loaded(struct space *space, struct group *group);
+/*
+ * Takes `length` consecutive free blocks: at or behind `from`, else from the
+ * start of the group.  thrifty: from page-shaped pieces that are partly used
+ * already, so that whole ones stay for metadata.
+ */
+bool group_take(struct space *space, struct group *group, uint32_t from, uint32_t length,
+		bool thrifty, uint32_t *first);
+/* Takes exactly this run if it is free. */
+bool group_take_at(struct space *space, struct group *group, uint32_t first, uint32_t length);
+/* Takes the longest runs, longest first: at most `max` of at least `shortest`, `want` blocks in all. */
+unsigned group_take_longest(struct space *space, struct group *group, uint64_t want,
+			    uint32_t shortest, unsigned max, struct run *out);
+/* Takes a free page-shaped piece. */
+bool group_take_page(struct space *space, struct group *group, uint32_t *first);
+void group_give(struct space *space, struct group *group, uint32_t first, uint32_t length);
+/* Are all blocks of the run busy? */
+bool group_busy(struct group *group, uint32_t first, uint32_t length);
+
+/* ---------------------------------------------------------- deferred runs */
+
+struct defer_run {
+	uint64_t start;
+	uint32_t length;
+};
+
+#define DEFER_CHUNK_RUNS 320u /* a chunk is about one page of memory */
+#define DEFER_SPARES 8u       /* chunks kept so that a commit rarely allocates */
+
+/*
+ * Runs that become free together.  open: takes more runs; sealed: `epoch` was
+ * retired after the last of them was unlinked.
+ */
+struct defer_chunk {
+	struct defer_chunk *next;
+	lsn_t lsn;               /* highest of its runs */
+	uint64_t epoch;          /* 0 = open */
+	uint32_t count;
+	struct defer_run run[DEFER_CHUNK_RUNS];
+};
+
+/* FIFO of chunks; only the last can be open. */
+struct defer_queue {
+	struct defer_chunk *first, *last;
+	lsn_t newest;            /* highest LSN ever queued */
+	lsn_t sealed_at;         /* limit at the last sealing */
+};
+
+enum defer_kind {
+	DEFER_DATA, /* waits for a durable mark */
+	DEFER_PAGE, /* and for the checkpoint (INV-REC-1) */
+	DEFER_KINDS
+};
+
+struct defer {
+	struct latch latch;      /* RANK_LEAF */
+	struct defer_queue queue[DEFER_KINDS]; /* [lock: latch] */
+	struct defer_chunk *spare;             /* [lock: latch] */
+	unsigned spares;                       /* [lock: latch] */
+	_Atomic uint64_t blocks;
+	_Atomic uint64_t lost;     /* of blocks: no memory to remember them; free after the next mount */
+	_Atomic uint64_t released; /* blocks that ever became free: who was told ENOSPC looks for growth */
+	_Atomic bool draining;     /* one drain at a time */
+	struct waitq drained;
+};
+
+int defer_init(struct space *space) must_check;
+void defer_destroy(struct space *space);
+/* Remembers that this thread is about to hear -ENOSPC: space_drain() looks for what is freed since. */
+void defer_note_enospc(struct space *space);
+/* What a drain does behind purge: mark, write back, advance.  May wait. */
+int space_settle(struct space *space) must_check;
+
+/* -------------------------------------------------------------- page pool */
+
+#define PAGES_KEPT_MAX 64u    /* for privileged callers */
+#define PAGES_WORK_MAX 64u    /* ready for everybody, above those */
+#define PAGES_REFILL_MAX 256u /* pieces found at one wake */
+
+struct page_pool {
+	struct latch latch;        /* RANK_LEAF */
+	uint64_t pageno[PAGES_KEPT_MAX + PAGES_WORK_MAX]; /* [lock: latch] */
+	_Atomic uint32_t count;    /* [lock: latch to write] */
+	uint32_t kept, work;       /* targets; constant */
+};
+
+void pages_init(struct space *space);
+/* Fills the pool: the kept part, and the working part while the map has plenty. */
+void pages_refill(struct space *space);
+/* Gives ready pages back to the map while it has less than `blocks` and more than `keep` pages are ready. */
+void pages_break(struct space *space, uint64_t blocks, uint32_t keep);
+
+/* ------------------------------------------------------------------ whole */
+
+struct space {
+	struct volume *volume;
+	struct group *group;
+	uint64_t *busy;            /* storage of all groups' maps */
+	uint32_t group_count, group_blocks, words, page_blocks;
+	uint64_t total;            /* blocks that exist in groups */
+	_Atomic int64_t free;      /* free blocks that nobody has claimed (INV-SPACE-1) */
+	_Atomic uint64_t reserved;
+	struct page_pool pages;
+	struct defer defer;
+	_Atomic uint64_t near[STAT_SHARDS]; /* where threads of a shard go on without a hint */
+};
+
+static inline uint64_t space_first_block(const struct space *space, uint32_t group)
+{
+	return space->volume->geo.groups_start + (uint64_t)group * space->group_blocks;
+}
+
+/* The group of a run, and its first bit; a run never crosses groups (each begins with its bitmap). */
+struct group *space_group_of(struct space *space, uint64_t start, uint64_t count, uint32_t *bit);
+/* INV-SPACE-1: claims `blocks` of the free count; they can then be found somewhere in the map. */
+bool space_claim(struct space *space, uint64_t blocks, unsigned flags);
+/* Back into the map and the count. */
+void space_give(struct space *space, uint64_t start, uint64_t count);
+
+#endif

@@ -1,0 +1,117 @@
+/*
+ * B-link index: reading, and the structure changes.  Contents are changed by
+ * mini-transactions only (mtr.h).
+ *
+ * After Lehman and Yao (1981) with Lanin and Shasha's deletion of empty pages:
+ * every page has a fence [low, high) and a right link; a search holds one S
+ * latch at a time and moves right when key >= high.
+ *
+ * A split is two mtrs:
+ *	(1) publish: new right sibling, link, high key, INCOMPLETE on the left page
+ *	(2) install: the parent's entry; INCOMPLETE cleared
+ * Between them, and after a crash between them, every key can be found through
+ * the right link.  Whoever meets an INCOMPLETE page while changing things
+ * completes it; recovery completes the rest.
+ *
+ * A merge is one mtr over left page, right page and parent: the right page's
+ * records move left, the right page turns DEAD.
+ *
+ * Invariants (tree_check()):
+ *	INV-TREE-1  a page is merged only into a left neighbour under the same parent,
+ *	            neither INCOMPLETE; it is marked DEAD, and whoever reaches a DEAD
+ *	            page restarts from the root
+ *	INV-TREE-2  on each level the fences of consecutive pages meet: high = next low
+ *	INV-TREE-3  each page but a root, and but the right half of an INCOMPLETE
+ *	            split, has exactly one entry in its parent, whose key is its low
+ *	INV-TREE-4  a page's level and index never change while it is reachable, the
+ *	            root's level only grows
+ *	INV-TREE-5  a low fence never changes; a high fence changes under X of its page
+ */
+#ifndef BLINKFS_ENGINE_TREE_H
+#define BLINKFS_ENGINE_TREE_H
+
+#include "engine/base/latch.h"
+#include "engine/page.h"
+
+struct check_report;
+struct frame;
+struct volume;
+
+struct tree {
+	struct volume *volume;
+	uint64_t root;            /* page number, fixed */
+	struct latch index_latch; /* S by all who change; X never on the normal path */
+	uint8_t id;               /* enum index_id */
+};
+
+/* ---------------------------------------------------------------- reading */
+/* All of these latch and release inside; nothing above RANK_PAGE may be held. */
+
+/*
+ * Copies the value of an exact key.  *len gets the value's length even when
+ * cap is less (then the first cap bytes are copied).  -BE_NOTFOUND.
+ */
+int tree_get(struct tree *tree, const void *key, size_t key_len, void *value, size_t cap,
+	     size_t *len) must_check;
+
+/*
+ * Forward cursor.  It works on a private copy of one leaf at a time, so no
+ * latch or pin is held between calls, and an entry that exists throughout is
+ * seen exactly once.  The copy may be stale by the time it is read.
+ *
+ *	struct tree_cursor c;
+ *	int rc = tree_cursor_open(&c, tree, from, from_len);
+ *	while (rc == 0 && (rc = tree_cursor_next(&c)) == 0)
+ *		use(c.key, c.value, c.value_len);
+ *	tree_cursor_close(&c);         // always; rc is -BE_END at the end
+ */
+struct tree_cursor {
+	struct tree *tree;
+	uint8_t *copy;            /* page_size bytes, owned */
+	unsigned slot;
+	bool in_epoch;            /* the caller is inside an epoch and has tickets */
+	struct key key;
+	const uint8_t *value;     /* points into the copy, valid until the next call */
+	size_t value_len;
+};
+int tree_cursor_open(struct tree_cursor *cursor, struct tree *tree, const void *from,
+		     size_t from_len) must_check;
+/*
+ * For a caller that has taken two pool tickets and then entered an epoch, which it
+ * keeps over the whole walk and after.
+ */
+int tree_cursor_open_in_epoch(struct tree_cursor *cursor, struct tree *tree, const void *from,
+			      size_t from_len) must_check;
+int tree_cursor_next(struct tree_cursor *cursor) must_check;
+void tree_cursor_close(struct tree_cursor *cursor);
+
+/* Verifies INV-TREE-* and INV-PAGE-* on a quiet tree. */
+int tree_check(struct tree *tree, struct check_report *report) must_check;
+
+/* ------------------------------------------- for mtr.c, purge, recovery */
+
+/*
+ * Finds the leaf that covers key: pinned, not latched, with an epoch held by
+ * the caller since before.  It may have changed by the time it is latched.
+ */
+int tree_locate_leaf(struct tree *tree, const struct key *key, struct frame **out) must_check;
+/* The same on any level. */
+int tree_locate(struct tree *tree, const struct key *key, unsigned level, struct frame **out) must_check;
+
+/*
+ * Makes `at` a page boundary on `level`: splits the page that covers it so that
+ * the right page starts with `at`, and completes the split.  Nothing to do when
+ * a page starts there already.  On an internal level `at` must be one of the
+ * page's keys, else nothing happens (the caller looks again).  Takes its own
+ * reservations; nothing latched, pinned or reserved by the caller.
+ * -ENOSPC: no page to be had; nothing changed.
+ */
+int tree_split(struct tree *tree, const struct key *at, unsigned level, unsigned mtr_flags) must_check;
+/* Installs the missing parent entry of the page that covers key; 0 also when there is none missing. */
+int tree_complete_split(struct tree *tree, const struct key *key, unsigned level, unsigned mtr_flags) must_check;
+/* Merges the sparse page that covers key with a neighbour when the invariants allow; best effort. */
+int tree_shrink(struct tree *tree, const struct key *key, unsigned level) must_check;
+/* Log bytes of one structure change at most: what its reservation asks for. */
+uint64_t tree_smo_log_bytes(uint32_t page_size);
+
+#endif

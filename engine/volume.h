@@ -1,0 +1,140 @@
+/*
+ * A volume: everything that belongs to one open blinkfs image hangs off this.
+ *
+ *	device -> log -> pool -> flusher -> trees, space -> purge
+ *
+ * volume_open() reads the superblock, recovers, and starts the background
+ * threads; volume_close() drains, writes everything back and marks the volume
+ * clean.  volume_format() makes a new one.
+ */
+#ifndef BLINKFS_ENGINE_VOLUME_H
+#define BLINKFS_ENGINE_VOLUME_H
+
+#include "engine/base/error.h"
+#include "engine/base/stats.h"
+#include "engine/dev/device.h"
+#include "engine/epoch.h"
+#include "engine/format.h"
+#include "engine/tree.h"
+#include "log/log.h"
+
+struct flusher;
+struct pool;
+struct purge;
+struct space;
+
+struct volume_options {
+	bool read_only;           /* nothing is written: recovery happens in memory */
+	uint64_t cache_bytes;     /* 0 = CACHE_BYTES_DEFAULT */
+	uint64_t log_buffer_bytes;/* 0 = default */
+	uint64_t commit_interval_ns; /* 0 = COMMIT_INTERVAL_NS; OS_FOREVER = none */
+	bool ignore_damage;       /* fsck: open read-write although SB_DAMAGED is set */
+	bool no_background;       /* tests: no threads; the test calls what they would do */
+};
+
+struct geometry {
+	uint32_t page_size, page_blocks;
+	uint32_t group_blocks, group_count;
+	uint64_t block_count, groups_start, system_page;
+	uint64_t dw_start;
+	uint32_t dw_slots;
+	uint64_t log_start, log_bytes;
+};
+
+struct volume {
+	struct device *dev;        /* what everything reads and writes; an overlay when read-only */
+	struct device *base_dev;   /* as given to volume_open() */
+	struct disk_superblock sb; /* [lock: sb_latch after open] */
+	struct latch sb_latch;
+	struct geometry geo;
+	uint8_t tag[8];
+	struct volume_options options;
+	struct stats stats;
+	struct epochs epochs;
+	struct log *log;
+	struct pool *pool;
+	struct flusher *flusher;
+	struct space *space;
+	struct purge *purge;
+	struct tree index[INDEX_COUNT];
+	_Atomic bool failed;       /* sticky: read-only for the rest of this mount */
+	_Atomic bool corrupt;      /* corruption was met; the superblock will say so */
+	lsn_t recovered_lsn;       /* the cut of this mount's recovery */
+	struct incomplete_split {  /* met by recovery, completed before open returns */
+		unsigned index, level;
+		struct key low;
+	} *incomplete;
+	size_t incomplete_count;
+	struct counter_cache {     /* id.c: INV-ID-1 */
+		struct latch latch;
+		uint64_t next, limit;
+	} ids[COUNTER_COUNT];
+};
+
+/* ------------------------------------------------------------ formatting */
+
+struct format_params {
+	uint64_t size_bytes;      /* of the volume; at most the device's size */
+	uint32_t page_size;       /* 0 = PAGE_SIZE_DEFAULT */
+	uint64_t log_bytes;       /* 0 = chosen from the size */
+	uint8_t uuid[16];
+	uint8_t hash_seed[16];
+	char label[64];
+	uint32_t root_mode, root_uid, root_gid; /* mode without S_IFDIR; 0 = 0755 */
+	bool dry_run;             /* compute and check the geometry, write nothing */
+};
+/*
+ * Writes a new volume: both superblocks zeroed first and written last, with
+ * flushes between.  *geometry (may be NULL) tells what was chosen.
+ * -BE_TOOSMALL, -EINVAL (page size, log size) or an I/O error.
+ */
+int volume_format(struct device *dev, const struct format_params *params, struct geometry *geometry) must_check;
+
+/* ------------------------------------------------------------ superblock */
+
+/* Reads and judges both copies (INV-SB-1): -BE_NOVOLUME, -BE_VERSION, -BE_TRUNCATED.  *used_copy may be NULL. */
+int superblock_read(struct device *dev, struct disk_superblock *out, bool *used_copy) must_check;
+/* INV-SB-1: generation up; copy, flush, primary, flush. */
+int superblock_write(struct device *dev, struct disk_superblock *sb) must_check;
+/* Everything that the fields must fulfil among themselves; decodes. */
+int geometry_decode(const struct disk_superblock *sb, struct geometry *geo) must_check;
+
+/* -------------------------------------------------------- open and close */
+
+/*
+ * Takes ownership of dev on success.  Messages about what went wrong go to
+ * message().  -BE_DAMAGE: run fsck (a read-only open may still work).
+ */
+int volume_open(struct volume **out, struct device *dev, const struct volume_options *options) must_check;
+/* Durable and clean on return 0; frees everything in any case, the device included. */
+int volume_close(struct volume *volume) must_check;
+/* As if the process had died: nothing more is written.  For tests and after a fatal error. */
+void volume_abandon(struct volume *volume);
+
+/* Makes all that was done so far durable. */
+int volume_sync(struct volume *volume) must_check;
+
+/*
+ * The choke point for corruption found on the medium: counts, logs where and
+ * why, remembers it in the superblock, returns -EIO.
+ */
+int corrupt_at(struct volume *volume, uint64_t pageno, const char *where, const char *why) must_check;
+/* The volume can no longer write (failed log or flush): -EIO from now on. */
+void volume_fail(struct volume *volume, const char *why, int error);
+
+/* The log's on_dead callback: volume_fail(). */
+void volume_log_dead(void *volume, int error);
+
+/* A number never used before (INV-ID-1).  May wait; nothing latched. */
+int id_take(struct volume *volume, enum counter counter, uint64_t *out) must_check;
+
+/* Verifies everything that the engine promises about a quiet volume. */
+struct check_report {
+	void (*problem)(void *arg, const char *text);
+	void *arg;
+	uint64_t problems;
+	uint64_t pages, blocks_used;
+};
+int volume_check(struct volume *volume, struct check_report *report) must_check;
+
+#endif
