@@ -1,0 +1,168 @@
+/*
+ * The file system core: POSIX semantics over the engine, without a mount.
+ *
+ * Tests, mkfs and fsck may call it as the server does.  Permission checks are
+ * the caller's (the kernel does them under default_permissions); the rules of
+ * the namespace, sizes, links, times and errors are kept here.
+ *
+ * Every call names a view first: which state of the volume it sees.  VIEW_BASE
+ * is the volume itself, and the only one so far; another is -EOPNOTSUPP.
+ *
+ * Locks: rename lock, inode locks in ascending ino, range locks (rank.def).
+ * INV-LOCK-1: names are looked up, the inodes then locked in order, the names
+ * looked up again under the locks; on a difference everything is let go and
+ * the operation starts anew.
+ *
+ * Attributes are read from the inode's record whenever needed: there is no
+ * second copy that could be stale.  An in-memory inode holds only locks and
+ * look-up counts.
+ *
+ * All results are 0 or a negative errno (public form).  Any thread may call;
+ * calls may wait, and nothing is held on return.
+ */
+#ifndef BLINKFS_FS_CORE_H
+#define BLINKFS_FS_CORE_H
+
+#include "engine/volume.h"
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+struct core;
+
+typedef uint32_t view_t;
+#define VIEW_BASE 0u
+
+/* Who asks: owner of new inodes. */
+struct core_cred {
+	uint32_t uid, gid;
+	uint32_t umask; /* already applied to mode by the kernel: kept for ACLs */
+};
+
+int core_open(struct core **out, struct volume *volume) must_check;
+/*
+ * Counts every look-up as forgotten (so orphans go to purge); does not close
+ * the volume.
+ */
+void core_close(struct core *core);
+struct volume *core_volume(struct core *core);
+
+/* ---------------------------------------------------------------- inodes */
+
+struct core_attr {
+	uint64_t ino;
+	uint32_t mode, nlink, uid, gid, rdev;
+	uint64_t size, blocks_512, change;
+	struct timespec atime, mtime, ctime, btime;
+};
+
+/*
+ * Look-up counts: the calls marked (+1) raise the inode's count; core_forget()
+ * lowers it.  An inode without names lives until its count is zero.
+ */
+int core_lookup(struct core *core, view_t view, uint64_t parent, const char *name, size_t name_len,
+		struct core_attr *attr) must_check; /* (+1) "." and ".." included */
+void core_forget(struct core *core, uint64_t ino, uint64_t count);
+int core_getattr(struct core *core, view_t view, uint64_t ino, struct core_attr *attr) must_check;
+
+enum core_set {
+	CORE_SET_MODE = 1, CORE_SET_UID = 2, CORE_SET_GID = 4, CORE_SET_SIZE = 8,
+	CORE_SET_ATIME = 16, CORE_SET_MTIME = 32, CORE_SET_CTIME = 64,
+	CORE_SET_ATIME_NOW = 128, CORE_SET_MTIME_NOW = 256,
+	CORE_KILL_SUID = 512, /* drop setuid, and setgid where group-executable */
+};
+/*
+ * Applies the fields named in `set` of *attr; returns the result in *attr.
+ * Size: truncate (EFBIG, EISDIR, EINVAL).
+ */
+int core_setattr(struct core *core, view_t view, uint64_t ino, unsigned set,
+		 struct core_attr *attr) must_check;
+
+/*
+ * A READ, READDIR or READLINK reached the server: moves atime to now.  RELATIVE
+ * only when it is not after mtime or ctime, or is a day old.  ctime stays.
+ * Nothing happens on a read-only volume.
+ */
+enum core_atime { CORE_ATIME_RELATIVE, CORE_ATIME_STRICT };
+int core_accessed(struct core *core, view_t view, uint64_t ino, enum core_atime policy) must_check;
+
+/* ------------------------------------------------------------- namespace */
+
+/* All (+1) unless they fail.  mode includes S_IF*.  A setgid directory passes its group on. */
+int core_create(struct core *core, view_t view, const struct core_cred *cred, uint64_t parent,
+		const char *name, size_t name_len, uint32_t mode, uint32_t rdev,
+		struct core_attr *attr) must_check; /* mkdir, mknod, creat by S_IF* */
+int core_symlink(struct core *core, view_t view, const struct core_cred *cred, uint64_t parent,
+		 const char *name, size_t name_len, const char *target, size_t target_len,
+		 struct core_attr *attr) must_check;
+int core_link(struct core *core, view_t view, uint64_t ino, uint64_t parent, const char *name,
+	      size_t name_len, struct core_attr *attr) must_check;
+
+/* target has room for SYMLINK_BYTES_MAX + 1; NUL-terminated. */
+int core_readlink(struct core *core, view_t view, uint64_t ino, char *target) must_check;
+int core_unlink(struct core *core, view_t view, uint64_t parent, const char *name,
+		size_t name_len) must_check;
+int core_rmdir(struct core *core, view_t view, uint64_t parent, const char *name,
+	       size_t name_len) must_check;
+enum core_rename_flags { CORE_RENAME_NOREPLACE = 1 }; /* any other flag: -EINVAL */
+int core_rename(struct core *core, view_t view, uint64_t old_parent, const char *old_name,
+		size_t old_len, uint64_t new_parent, const char *new_name, size_t new_len,
+		unsigned flags) must_check;
+
+/* ----------------------------------------------------------- directories */
+
+/*
+ * Calls `emit` for entries whose cookie is above `cookie`, in cookie order:
+ * "." (cookie 1) and ".." (2) first.  emit returns 0 to go on, 1 when full (that
+ * entry does not count as delivered).  attr is NULL unless with_attr; with
+ * attributes each accepted entry but "." and ".." has been looked up (+1).
+ */
+struct core_dirent {
+	const char *name;
+	size_t name_len;
+	uint64_t ino, cookie;
+	uint32_t type; /* S_IF* */
+	const struct core_attr *attr;
+};
+typedef int (*core_emit)(void *arg, const struct core_dirent *entry);
+int core_readdir(struct core *core, view_t view, uint64_t ino, uint64_t cookie, bool with_attr,
+		 core_emit emit, void *arg) must_check;
+
+/* ---------------------------------------------------------------- contents */
+
+/* *done: bytes read; short only at the end of the file. */
+int core_read(struct core *core, view_t view, uint64_t ino, uint64_t offset, void *buf, size_t len,
+	      size_t *done) must_check;
+enum core_write_flags {
+	CORE_WRITE_KILL_SUID = 1,
+	CORE_WRITE_APPEND = 2, /* offset is ignored: at the end of the file, atomically */
+};
+/* Atomic for len <= WRITE_BYTES_MAX (larger: -EINVAL).  All or nothing. */
+int core_write(struct core *core, view_t view, uint64_t ino, uint64_t offset, const void *buf,
+	       size_t len, unsigned flags) must_check;
+/* whence: SEEK_DATA or SEEK_HOLE; -ENXIO past the end. */
+int core_seek(struct core *core, view_t view, uint64_t ino, uint64_t offset, int whence,
+	      uint64_t *out) must_check;
+/* Durable on return: everything that was acknowledged before (so its name as well). */
+int core_fsync(struct core *core, view_t view, uint64_t ino, bool data_only) must_check;
+
+/* ------------------------------------------------------------------ xattrs */
+
+enum core_xattr_flags { CORE_XATTR_CREATE = 1, CORE_XATTR_REPLACE = 2 };
+/* -ENODATA, -EEXIST, -E2BIG (value above XATTR_VALUE_MAX), -ERANGE. */
+int core_setxattr(struct core *core, view_t view, uint64_t ino, const char *name, const void *value,
+		  size_t len, unsigned flags) must_check;
+/* cap 0: *len only. */
+int core_getxattr(struct core *core, view_t view, uint64_t ino, const char *name, void *value,
+		  size_t cap, size_t *len) must_check;
+/* NUL-terminated names one after the other. */
+int core_listxattr(struct core *core, view_t view, uint64_t ino, char *list, size_t cap,
+		   size_t *len) must_check;
+int core_removexattr(struct core *core, view_t view, uint64_t ino, const char *name) must_check;
+
+/* ------------------------------------------------------------------- whole */
+
+int core_statfs(struct core *core, view_t view, struct statvfs *out) must_check;
+
+#endif

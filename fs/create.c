@@ -1,0 +1,380 @@
+/*
+ * New names: for new inodes (create, mkdir, mknod, symlink) and for old ones
+ * (link).
+ *
+ * The directory is locked X, so which names it has stands still while the free
+ * key is searched.  A new inode needs no lock: nobody knows its number before
+ * the commit.  Its look-up count is raised before the commit, because from then
+ * on somebody else may remove it.
+ *
+ * One mini-transaction: entry, directory's record, inode's record (and a long
+ * symlink's LOB).  A crash leaves all of it or nothing.
+ */
+#include "fs/core_internal.h"
+#include "fs/name.h"
+
+#include "engine/lob.h"
+
+struct create_args {
+	const struct core_cred *cred;
+	uint64_t parent;
+	const char *name;
+	size_t name_len;
+	uint32_t mode, rdev;
+	const char *target; /* of a symlink */
+	size_t target_len;
+	struct core_attr *attr;
+};
+
+/* May a name be made in the directory? */
+static int judge_parent(const struct record *parent, bool new_directory)
+{
+	if (!S_ISDIR(parent->mode))
+		return -ENOTDIR;
+	if (parent->nlink == 0)
+		return -ENOENT; /* removed, but still open somewhere */
+	return new_directory && parent->nlink >= LINKS_MAX ? -EMLINK : 0;
+}
+
+static int judge_new_name(const char *name, size_t len)
+{
+	if (name_is_dot(name, len) || name_is_dot_dot(name, len))
+		return -EEXIST;
+	return name_check(name, len);
+}
+
+/* Where the new name goes, the directory being locked. */
+static int find_free(struct core *core, uint64_t parent, const char *name, size_t len,
+		     bool new_directory, struct record *head, struct name_entry *entry)
+{
+	int rc = record_read(core->volume, parent, head, NULL);
+
+	if (rc == 0)
+		rc = judge_parent(head, new_directory);
+	if (rc == 0)
+		rc = name_find(core->volume, parent, name, len, entry);
+	if (rc)
+		return rc;
+	if (entry->found)
+		return -EEXIST;
+	return entry->full ? -BE_NAMES : 0;
+}
+
+/* --- new inodes ------------------------------------------------------------ */
+
+static void new_record(const struct create_args *args, const struct record *parent,
+		       struct timespec now, struct record *out)
+{
+	bool directory = S_ISDIR(args->mode);
+	bool device = S_ISCHR(args->mode) || S_ISBLK(args->mode);
+
+	*out = (struct record){
+		.mode = args->mode,
+		.nlink = directory ? 2 : 1,
+		.uid = args->cred->uid,
+		.gid = args->cred->gid,
+		.rdev = device ? args->rdev : 0,
+		.parent = directory ? args->parent : 0,
+		.change = 1,
+		.size = args->target_len,
+		.atime = now, .mtime = now, .ctime = now, .btime = now,
+	};
+	if (parent->mode & S_ISGID) {
+		out->gid = parent->gid;
+		out->mode |= directory ? S_ISGID : 0;
+	}
+}
+
+/* A symlink's target: inline where it fits, else one block of a LOB. */
+static int prepare_target(struct core *core, const struct create_args *args, uint64_t *lob,
+			  struct lob_new *new)
+{
+	uint8_t block[BLOCK_SIZE] = {0};
+	int rc;
+
+	*lob = 0;
+	if (args->target_len <= INLINE_BYTES_MAX(core->volume->geo.page_size))
+		return 0;
+	rc = id_take(core->volume, COUNTER_LOB, lob);
+	if (rc)
+		return rc;
+	memcpy(block, args->target, args->target_len);
+	rc = lob_prepare(core->volume, 0, 1, block, 0, 0, new);
+	if (rc)
+		*lob = 0;
+	return rc;
+}
+
+static int stage_target(struct mtr *m, const struct create_args *args, uint64_t lob,
+			const struct lob_new *new, struct record *record)
+{
+	int64_t delta;
+	uint64_t done;
+	int rc;
+
+	if (!lob) {
+		record->tail = (const uint8_t *)args->target;
+		record->tail_len = (uint32_t)args->target_len;
+		return 0;
+	}
+	rc = lob_stage_replace(m, lob, 0, 1, new, &delta, &done);
+	record->lob = lob;
+	record->blocks = (uint64_t)delta;
+	return rc;
+}
+
+static int commit_create(struct core *core, const struct create_args *args,
+			 const struct name_entry *entry, uint64_t ino, uint64_t lob,
+			 const struct lob_new *new)
+{
+	struct timespec now = os_realtime();
+	struct record parent, record;
+	struct mtr *m;
+	int rc;
+
+	rc = mtr_begin(core->volume, 0, &m);
+	if (rc)
+		return rc;
+	name_want(m, entry);
+	record_want(m, args->parent);
+	record_want(m, ino);
+	if (lob)
+		lob_want_replace(m, lob, 0, 1);
+	do {
+		rc = mtr_latch(m);
+		if (rc == 0)
+			rc = name_recheck(core->volume, m, entry);
+		if (rc == 0)
+			rc = record_get(core->volume, m, args->parent, &parent);
+		if (rc)
+			break;
+		new_record(args, &parent, now, &record);
+		rc = stage_target(m, args, lob, new, &record);
+		if (rc)
+			break;
+		record_gains_name(&parent, S_ISDIR(args->mode), now);
+		record_put(m, args->parent, &parent);
+		record_put(m, ino, &record);
+		name_put(m, entry, ino, args->mode, args->name, args->name_len);
+		os_point("core:create_commit");
+		rc = mtr_commit(m);
+	} while (rc == -BE_AGAIN);
+	mtr_end(m);
+	if (rc == 0)
+		record_attr(&record, ino, args->attr);
+	return rc;
+}
+
+/* (+1) of an inode that does not exist yet. */
+static int attach_new(struct core *core, uint64_t ino)
+{
+	struct inode *inode;
+	int rc = inode_pin(&core->table, ino, &inode);
+
+	if (rc)
+		return rc;
+	inode_looked_up(&core->table, inode);
+	inode_unpin(&core->table, inode);
+	return 0;
+}
+
+static int create_locked(struct core *core, const struct create_args *args)
+{
+	struct name_entry entry;
+	struct record parent;
+	struct lob_new new;
+	uint64_t ino = 0, lob = 0;
+	int rc;
+
+	rc = find_free(core, args->parent, args->name, args->name_len, S_ISDIR(args->mode), &parent,
+		       &entry);
+	if (rc == 0)
+		rc = id_take(core->volume, COUNTER_INO, &ino);
+	if (rc == 0 && ino >> INO_BITS)
+		rc = -BE_NAMES;
+	if (rc == 0)
+		rc = attach_new(core, ino);
+	if (rc)
+		return rc;
+	rc = prepare_target(core, args, &lob, &new);
+	if (rc)
+		goto out;
+	rc = commit_create(core, args, &entry, ino, lob, &new);
+	if (lob && rc)
+		lob_abandon(core->volume, &new);
+	else if (lob)
+		lob_published(&new);
+out:
+	if (rc)
+		core_forget(core, ino, 1);
+	return rc;
+}
+
+static int create_once(struct core *core, void *arg)
+{
+	const struct create_args *args = arg;
+	struct inode *parent;
+	int rc = judge_new_name(args->name, args->name_len);
+
+	if (rc)
+		return rc;
+	rc = lock_inode(core, args->parent, true, &parent);
+	if (rc)
+		return rc;
+	rc = create_locked(core, args);
+	unlock_inode(core, parent, true);
+	if (rc == 0)
+		census_created(&core->census);
+	return rc;
+}
+
+int core_create(struct core *core, view_t view, const struct core_cred *cred, uint64_t parent,
+		const char *name, size_t name_len, uint32_t mode, uint32_t rdev,
+		struct core_attr *attr)
+{
+	struct create_args args = {
+		.cred = cred,
+		.parent = parent,
+		.name = name,
+		.name_len = name_len,
+		.mode = mode & (S_IFMT | 07777),
+		.rdev = rdev,
+		.attr = attr,
+	};
+
+	switch (mode & S_IFMT) {
+	case S_IFREG: case S_IFDIR: case S_IFCHR: case S_IFBLK: case S_IFIFO: case S_IFSOCK:
+		break;
+	default:
+		return -EINVAL;
+	}
+	stat_add(&core->volume->stats, STAT_core_creates, 1);
+	return core_change(core, view, create_once, &args);
+}
+
+int core_symlink(struct core *core, view_t view, const struct core_cred *cred, uint64_t parent,
+		 const char *name, size_t name_len, const char *target, size_t target_len,
+		 struct core_attr *attr)
+{
+	struct create_args args = {
+		.cred = cred,
+		.parent = parent,
+		.name = name,
+		.name_len = name_len,
+		.mode = S_IFLNK | 0777,
+		.target = target,
+		.target_len = target_len,
+		.attr = attr,
+	};
+
+	if (target_len == 0)
+		return -ENOENT;
+	if (target_len > SYMLINK_BYTES_MAX)
+		return -ENAMETOOLONG;
+	if (memchr(target, '\0', target_len))
+		return -EINVAL;
+	stat_add(&core->volume->stats, STAT_core_creates, 1);
+	return core_change(core, view, create_once, &args);
+}
+
+/* --- another name ----------------------------------------------------------- */
+
+struct link_args {
+	uint64_t ino, parent;
+	const char *name;
+	size_t name_len;
+	struct core_attr *attr;
+};
+
+static int judge_link(const struct record *record)
+{
+	if (S_ISDIR(record->mode))
+		return -EPERM;
+	if (record->nlink == 0)
+		return -ENOENT; /* what has lost its last name gets no new one */
+	return record->nlink >= LINKS_MAX ? -EMLINK : 0;
+}
+
+static int commit_link(struct core *core, const struct link_args *args,
+		       const struct name_entry *entry)
+{
+	struct timespec now = os_realtime();
+	struct record parent, record;
+	struct mtr *m;
+	int rc;
+
+	rc = mtr_begin(core->volume, 0, &m);
+	if (rc)
+		return rc;
+	name_want(m, entry);
+	record_want(m, args->parent);
+	record_want(m, args->ino);
+	do {
+		rc = mtr_latch(m);
+		if (rc == 0)
+			rc = name_recheck(core->volume, m, entry);
+		if (rc == 0)
+			rc = record_get(core->volume, m, args->parent, &parent);
+		if (rc == 0)
+			rc = record_get(core->volume, m, args->ino, &record);
+		if (rc)
+			break;
+		record_gains_name(&parent, false, now);
+		record.nlink++;
+		record_changed(&record, now);
+		record_put(m, args->parent, &parent);
+		record_put(m, args->ino, &record);
+		name_put(m, entry, args->ino, record.mode, args->name, args->name_len);
+		rc = mtr_commit(m);
+	} while (rc == -BE_AGAIN);
+	mtr_end(m);
+	if (rc == 0)
+		record_attr(&record, args->ino, args->attr);
+	return rc;
+}
+
+static int link_once(struct core *core, void *arg)
+{
+	const struct link_args *args = arg;
+	uint64_t inos[] = {args->parent, args->ino};
+	struct name_entry entry;
+	struct record parent, record;
+	struct lock_set locks;
+	int rc = judge_new_name(args->name, args->name_len);
+
+	if (rc)
+		return rc;
+	rc = lock_inodes(core, inos, array_count(inos), &locks);
+	if (rc)
+		return rc;
+	rc = record_read(core->volume, args->ino, &record, NULL);
+	if (rc == 0)
+		rc = judge_link(&record);
+	if (rc == 0)
+		rc = find_free(core, args->parent, args->name, args->name_len, false, &parent,
+			       &entry);
+	if (rc == 0)
+		rc = attach_new(core, args->ino);
+	if (rc)
+		goto out;
+	rc = commit_link(core, args, &entry);
+	if (rc)
+		core_forget(core, args->ino, 1);
+out:
+	unlock_inodes(core, &locks);
+	return rc;
+}
+
+int core_link(struct core *core, view_t view, uint64_t ino, uint64_t parent, const char *name,
+	      size_t name_len, struct core_attr *attr)
+{
+	struct link_args args = {
+		.ino = ino,
+		.parent = parent,
+		.name = name,
+		.name_len = name_len,
+		.attr = attr,
+	};
+
+	return core_change(core, view, link_once, &args);
+}

@@ -1,0 +1,222 @@
+/* In-memory inodes: see inode_table.h. */
+#include "fs/inode_table.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define BUCKETS_FIRST 16u
+
+static uint64_t mix(uint64_t ino)
+{
+	return ino * 0x9e3779b97f4a7c15ull; /* Fibonacci hashing: the high bits are the good ones */
+}
+
+static struct inode_shard *shard_of(struct inode_table *table, uint64_t ino)
+{
+	return &table->shard[mix(ino) >> 58];
+}
+static_assert(INODE_SHARDS == 1u << (64 - 58), "shard_of() takes the top bits");
+
+static struct inode **bucket_of(struct inode_shard *shard, uint64_t ino)
+{
+	return &shard->bucket[(mix(ino) >> 26) & (shard->buckets - 1)];
+}
+
+static struct inode *find(struct inode_shard *shard, uint64_t ino)
+{
+	struct inode *inode = *bucket_of(shard, ino);
+
+	while (inode && inode->ino != ino)
+		inode = inode->next;
+	return inode;
+}
+
+static void insert(struct inode_shard *shard, struct inode *inode)
+{
+	struct inode **bucket = bucket_of(shard, inode->ino);
+
+	inode->next = *bucket;
+	*bucket = inode;
+	shard->count++;
+}
+
+/* Doubles the buckets; without memory the chains just get longer. */
+static void grow(struct inode_shard *shard)
+{
+	struct inode **old = shard->bucket;
+	uint32_t old_count = shard->buckets;
+	struct inode **bucket;
+
+	if (shard->count < old_count || old_count > UINT32_MAX / 2)
+		return;
+	bucket = calloc((size_t)old_count * 2, sizeof(*bucket));
+	if (!bucket)
+		return;
+	shard->bucket = bucket;
+	shard->buckets = old_count * 2;
+	shard->count = 0;
+	for (uint32_t i = 0; i < old_count; i++) {
+		while (old[i]) {
+			struct inode *inode = old[i];
+
+			old[i] = inode->next;
+			insert(shard, inode);
+		}
+	}
+	free(old);
+}
+
+/* INV-INODE-1: frees the entry when nothing keeps it; true when an orphan became idle. */
+static bool drop_if_idle(struct inode_shard *shard, struct inode *inode)
+{
+	struct inode **link = bucket_of(shard, inode->ino);
+	bool orphan = atomic_load(&inode->orphan);
+
+	if (inode->users > 0 || inode->lookups > 0)
+		return false;
+	while (*link != inode)
+		link = &(*link)->next;
+	*link = inode->next;
+	shard->count--;
+	check(range_set_is_empty(&inode->ranges)); /* INV-INODE-2 */
+	free(inode);
+	return orphan;
+}
+
+int inode_table_init(struct inode_table *table, void (*orphan_idle)(void *arg), void *arg)
+{
+	for (unsigned i = 0; i < INODE_SHARDS; i++) {
+		struct inode_shard *shard = &table->shard[i];
+
+		latch_init(&shard->latch, RANK_LEAF, 0);
+		shard->bucket = calloc(BUCKETS_FIRST, sizeof(*shard->bucket));
+		shard->buckets = BUCKETS_FIRST;
+		shard->count = 0;
+		if (!shard->bucket) {
+			while (i-- > 0)
+				free(table->shard[i].bucket);
+			return -ENOMEM;
+		}
+	}
+	table->orphan_idle = orphan_idle;
+	table->arg = arg;
+	return 0;
+}
+
+void inode_table_destroy(struct inode_table *table)
+{
+	for (unsigned i = 0; i < INODE_SHARDS; i++) {
+		struct inode_shard *shard = &table->shard[i];
+
+		for (uint32_t b = 0; b < shard->buckets; b++) {
+			while (shard->bucket[b]) {
+				struct inode *inode = shard->bucket[b];
+
+				check(inode->users == 0);
+				shard->bucket[b] = inode->next;
+				free(inode);
+			}
+		}
+		free(shard->bucket);
+	}
+}
+
+uint64_t inode_table_count(struct inode_table *table)
+{
+	uint64_t count = 0;
+
+	for (unsigned i = 0; i < INODE_SHARDS; i++) {
+		latch_s(&table->shard[i].latch);
+		count += table->shard[i].count;
+		unlatch_s(&table->shard[i].latch);
+	}
+	return count;
+}
+
+static struct inode *inode_new(uint64_t ino)
+{
+	struct inode *inode = calloc(1, sizeof(*inode));
+
+	if (!inode)
+		return NULL;
+	inode->ino = ino;
+	latch_init(&inode->lock, RANK_INODE, ino);
+	range_set_init(&inode->ranges, ino);
+	return inode;
+}
+
+int inode_pin(struct inode_table *table, uint64_t ino, struct inode **out)
+{
+	struct inode_shard *shard = shard_of(table, ino);
+	struct inode *inode;
+	int rc = 0;
+
+	latch_x(&shard->latch);
+	inode = find(shard, ino);
+	if (!inode) {
+		inode = inode_new(ino);
+		if (!inode) {
+			rc = -ENOMEM;
+			goto out;
+		}
+		grow(shard);
+		insert(shard, inode);
+	}
+	inode->users++;
+	*out = inode;
+out:
+	unlatch_x(&shard->latch);
+	return rc;
+}
+
+void inode_unpin(struct inode_table *table, struct inode *inode)
+{
+	struct inode_shard *shard = shard_of(table, inode->ino);
+	bool idle;
+
+	latch_x(&shard->latch);
+	check(inode->users > 0);
+	inode->users--;
+	idle = drop_if_idle(shard, inode);
+	unlatch_x(&shard->latch);
+	if (idle)
+		table->orphan_idle(table->arg);
+}
+
+void inode_looked_up(struct inode_table *table, struct inode *inode)
+{
+	struct inode_shard *shard = shard_of(table, inode->ino);
+
+	latch_x(&shard->latch);
+	check(inode->users > 0);
+	inode->lookups++;
+	unlatch_x(&shard->latch);
+}
+
+void inode_forget(struct inode_table *table, uint64_t ino, uint64_t count)
+{
+	struct inode_shard *shard = shard_of(table, ino);
+	struct inode *inode;
+	bool idle = false;
+
+	latch_x(&shard->latch);
+	inode = find(shard, ino);
+	if (inode) {
+		inode->lookups -= count < inode->lookups ? count : inode->lookups;
+		idle = drop_if_idle(shard, inode);
+	}
+	unlatch_x(&shard->latch);
+	if (idle)
+		table->orphan_idle(table->arg);
+}
+
+uint64_t inode_lookups(struct inode_table *table, struct inode *inode)
+{
+	struct inode_shard *shard = shard_of(table, inode->ino);
+	uint64_t lookups;
+
+	latch_s(&shard->latch);
+	lookups = inode->lookups;
+	unlatch_s(&shard->latch);
+	return lookups;
+}

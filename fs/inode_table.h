@@ -1,0 +1,72 @@
+/*
+ * In-memory inodes: locks and look-up counts, no attributes.
+ *
+ * An entry exists while somebody uses it (a pin: for the length of a call) or
+ * while it is looked up (the kernel's count):
+ *
+ *	inode_pin()  -> users > 0 -> inode_unpin()
+ *	inode_looked_up() -> lookups > 0 -> inode_forget()
+ *	both zero: the entry is freed; when it is an orphan, purge is told
+ *
+ *	INV-INODE-1  an entry is in the table exactly while users + lookups > 0
+ *	INV-INODE-2  who holds the lock or a range of an entry has pinned it
+ *	INV-INODE-3  purge reclaims an orphan only while it holds the lock X and the
+ *	             look-up count is zero; a look-up raises the count first and reads
+ *	             the inode's record after, so it sees an inode that purge cannot
+ *	             take, or none
+ *	INV-INODE-4  `orphan` is set, under the lock X, after the mini-transaction
+ *	             that takes the last name has committed; the entry is pinned then,
+ *	             so the last to let go of it sees the flag
+ *
+ * Bound: the kernel holds the look-up counts and limits them by its memory; pins
+ * are at most four a thread.
+ */
+#ifndef BLINKFS_FS_INODE_TABLE_H
+#define BLINKFS_FS_INODE_TABLE_H
+
+#include "engine/base/latch.h"
+#include "fs/range_lock.h"
+
+#define INODE_SHARDS 64u
+
+struct inode {
+	uint64_t ino;
+	struct latch lock;            /* RANK_INODE, by ino: held over I/O and waits */
+	struct range_lock_set ranges;
+	_Atomic uint64_t near_block;  /* volume block behind the last write: only a hint */
+	_Atomic bool orphan;          /* INV-INODE-4 */
+	uint64_t lookups;             /* [lock: shard] */
+	uint32_t users;               /* [lock: shard] */
+	struct inode *next;           /* [lock: shard] */
+};
+
+struct inode_shard {
+	_Alignas(64) struct latch latch; /* RANK_LEAF */
+	struct inode **bucket;           /* [lock: latch] */
+	uint32_t buckets;                /* power of two [lock: latch] */
+	uint32_t count;                  /* [lock: latch] */
+};
+
+struct inode_table {
+	struct inode_shard shard[INODE_SHARDS];
+	/* Called, nothing held by the table, when an orphan has become idle. */
+	void (*orphan_idle)(void *arg);
+	void *arg;
+};
+
+int inode_table_init(struct inode_table *table, void (*orphan_idle)(void *arg),
+		     void *arg) must_check;
+/* Drops all entries; nobody may have pinned any. */
+void inode_table_destroy(struct inode_table *table);
+uint64_t inode_table_count(struct inode_table *table);
+
+/* Finds or makes the entry: -ENOMEM. */
+int inode_pin(struct inode_table *table, uint64_t ino, struct inode **out) must_check;
+void inode_unpin(struct inode_table *table, struct inode *inode);
+/* Raises the look-up count of a pinned inode. */
+void inode_looked_up(struct inode_table *table, struct inode *inode);
+/* An unknown inode, or a count below zero, is the caller's mistake and does no harm. */
+void inode_forget(struct inode_table *table, uint64_t ino, uint64_t count);
+uint64_t inode_lookups(struct inode_table *table, struct inode *inode);
+
+#endif

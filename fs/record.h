@@ -1,0 +1,73 @@
+/*
+ * Inode records: struct disk_inode and what follows it, decoded.
+ *
+ * A record comes from the medium, so record_decode() judges every field that
+ * the core relies on.
+ *
+ *	INV-REC-FS-1  INODE_INLINE is set exactly when bytes follow the struct; then
+ *	              lob is 0 and the bytes are no more than the size
+ *	INV-REC-FS-2  a pending dead range lies in a LOB and has a purge record
+ *	INV-REC-FS-3  bytes of the last block past the size are zero
+ */
+#ifndef BLINKFS_FS_RECORD_H
+#define BLINKFS_FS_RECORD_H
+
+#include "engine/format.h"
+#include "engine/mtr.h"
+#include "fs/core.h"
+
+struct record {
+	uint32_t mode, nlink, uid, gid, rdev, flags, projid, xattr_count;
+	uint64_t size, blocks, lob, parent, change;
+	uint64_t dead_first, dead_end, purge_key, entries;
+	struct timespec atime, mtime, ctime, btime;
+	uint32_t tail_len;    /* inline contents or symlink target */
+	const uint8_t *tail;  /* NULL when only the head was read */
+};
+
+#define INLINE_BYTES_LIMIT INLINE_BYTES_MAX(PAGE_SIZE_MAX)
+
+/* Storage of a whole record: record_read() leaves record->tail pointing into it. */
+struct record_buffer {
+	uint8_t bytes[sizeof(struct disk_inode) + INLINE_BYTES_LIMIT];
+};
+
+/*
+ * `have` of the value's `len` bytes are at `value`; record->tail points behind
+ * the struct in it.  -BE_FORMAT with a text in *why.
+ */
+int record_decode(const void *value, size_t have, size_t len, struct record *record,
+		  const char **why) must_check;
+/* Returns the number of bytes. */
+size_t record_encode(const struct record *record, struct record_buffer *out);
+
+/*
+ * Reads inode `ino` as it is now: -ENOENT when there is none.  Without a buffer
+ * only the head is read.
+ */
+int record_read(struct volume *volume, uint64_t ino, struct record *record,
+		struct record_buffer *buffer) must_check;
+
+void record_want(struct mtr *m, uint64_t ino);
+/* In the latched leaf; record->tail points into the page. */
+int record_get(struct volume *volume, struct mtr *m, uint64_t ino,
+	       struct record *record) must_check;
+void record_put(struct mtr *m, uint64_t ino, const struct record *record);
+
+static inline bool record_has_dead(const struct record *record)
+{
+	return record->dead_first < record->dead_end;
+}
+
+/* Something about the inode changed: ctime.  Its contents: mtime as well. */
+void record_changed(struct record *record, struct timespec now);
+void record_modified(struct record *record, struct timespec now);
+/* A directory's record gets or loses a name: of a directory or of something else. */
+void record_gains_name(struct record *parent, bool directory, struct timespec now);
+void record_loses_name(struct record *parent, bool directory, struct timespec now);
+/* Clears setuid, and setgid where group-executable (else it means mandatory locking). */
+void record_kill_suid(struct record *record);
+
+void record_attr(const struct record *record, uint64_t ino, struct core_attr *attr);
+
+#endif

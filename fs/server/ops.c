@@ -1,0 +1,45 @@
+/*
+ * The table of operations.
+ *
+ * Left out, so that the kernel is told ENOSYS once and does by itself what it
+ * takes: flush (nothing is kept per open file), access (default_permissions),
+ * locks (the kernel's own), copy_file_range (read and write), bmap, poll.
+ * release and releasedir are answered by libfuse; they come only for files
+ * opened before the kernel has learnt that OPEN is not implemented.
+ */
+#include "fs/server/ops.h"
+
+const struct fuse_lowlevel_ops server_ops = {
+	.init = op_init,
+
+	.lookup = op_lookup,
+	.forget = op_forget,
+	.forget_multi = op_forget_multi,
+	.mknod = op_mknod,
+	.mkdir = op_mkdir,
+	.create = op_create,
+	.symlink = op_symlink,
+	.link = op_link,
+	.unlink = op_unlink,
+	.rmdir = op_rmdir,
+	.rename = op_rename,
+
+	.getattr = op_getattr,
+	.setattr = op_setattr,
+	.readlink = op_readlink,
+	.statfs = op_statfs,
+	.setxattr = op_setxattr,
+	.getxattr = op_getxattr,
+	.listxattr = op_listxattr,
+	.removexattr = op_removexattr,
+
+	.open = op_open,
+	.opendir = op_open,
+	.read = op_read,
+	.write = op_write,
+	.fsync = op_fsync,
+	.fsyncdir = op_fsync,
+	.lseek = op_lseek,
+	.readdir = op_readdir,
+	.readdirplus = op_readdirplus,
+};

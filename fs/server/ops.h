@@ -1,0 +1,56 @@
+/*
+ * One function per FUSE operation; ops.c has the table.
+ */
+#ifndef BLINKFS_SERVER_OPS_H
+#define BLINKFS_SERVER_OPS_H
+
+#include "fs/server/server.h"
+
+/* ops_name.c */
+void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void op_forget(fuse_req_t req, fuse_ino_t node, uint64_t count);
+void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets);
+void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev);
+void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
+void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+	       struct fuse_file_info *fi);
+void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name);
+void op_link(fuse_req_t req, fuse_ino_t node, fuse_ino_t parent, const char *name);
+void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void op_rename(fuse_req_t req, fuse_ino_t old_parent, const char *old_name, fuse_ino_t new_parent,
+	       const char *new_name, unsigned flags);
+
+/* ops_attr.c */
+void op_getattr(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi);
+void op_setattr(fuse_req_t req, fuse_ino_t node, struct stat *st, int to_set,
+		struct fuse_file_info *fi);
+void op_readlink(fuse_req_t req, fuse_ino_t node);
+void op_statfs(fuse_req_t req, fuse_ino_t node);
+void op_setxattr(fuse_req_t req, fuse_ino_t node, const char *name, const char *value, size_t len,
+		 int flags);
+void op_getxattr(fuse_req_t req, fuse_ino_t node, const char *name, size_t cap);
+void op_listxattr(fuse_req_t req, fuse_ino_t node, size_t cap);
+void op_removexattr(fuse_req_t req, fuse_ino_t node, const char *name);
+
+/* ops_file.c */
+void op_open(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi);
+void op_read(fuse_req_t req, fuse_ino_t node, size_t len, off_t offset, struct fuse_file_info *fi);
+void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_t offset,
+	      struct fuse_file_info *fi);
+void op_fsync(fuse_req_t req, fuse_ino_t node, int data_only, struct fuse_file_info *fi);
+void op_lseek(fuse_req_t req, fuse_ino_t node, off_t offset, int whence, struct fuse_file_info *fi);
+
+/* ops_dir.c */
+void op_readdir(fuse_req_t req, fuse_ino_t node, size_t cap, off_t cookie,
+		struct fuse_file_info *fi);
+void op_readdirplus(fuse_req_t req, fuse_ino_t node, size_t cap, off_t cookie,
+		    struct fuse_file_info *fi);
+
+/* init.c */
+void op_init(void *userdata, struct fuse_conn_info *conn);
+
+/* ops_attr.c: contents were read; moves the access time as the mount's option says. */
+void note_access(fuse_req_t req, fuse_ino_t node);
+
+#endif

@@ -1,0 +1,182 @@
+/*
+ * Attributes, symlink targets, extended attributes, the volume's figures.
+ */
+#include "engine/base/error.h"
+#include "engine/base/message.h"
+#include "fs/server/control.h"
+#include "fs/server/ops.h"
+#include "fs/server/reply.h"
+#include "fs/server/worker.h"
+
+#include <errno.h>
+
+/* ------------------------------------------------------------- attributes */
+
+void op_getattr(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi)
+{
+	struct core_attr attr;
+	int rc;
+
+	(void)fi;
+	if (node_view(node) == VIEW_CONTROL) {
+		control_getattr(req, node);
+		return;
+	}
+	rc = core_getattr(req_core(req), node_view(node), node_ino(node), &attr);
+	reply_attr(req, rc, node_view(node), &attr);
+}
+
+void note_access(fuse_req_t req, fuse_ino_t node)
+{
+	const struct server_options *options = req_server(req)->options;
+	enum core_atime policy = options->atime == ATIME_STRICT ? CORE_ATIME_STRICT
+								: CORE_ATIME_RELATIVE;
+	int rc;
+
+	if (options->atime == ATIME_NONE || options->read_only)
+		return;
+	rc = core_accessed(req_core(req), node_view(node), node_ino(node), policy);
+	if (rc && rc != -ENOSPC) /* reading works all the same */
+		message(LOG_DEBUG, "access time of inode %llu: %s",
+			(unsigned long long)node_ino(node), error_text(rc));
+}
+
+static unsigned core_set_of(int to_set)
+{
+	static const struct {
+		int fuse;
+		unsigned core;
+	} pairs[] = {
+		{FUSE_SET_ATTR_MODE, CORE_SET_MODE},
+		{FUSE_SET_ATTR_UID, CORE_SET_UID},
+		{FUSE_SET_ATTR_GID, CORE_SET_GID},
+		{FUSE_SET_ATTR_SIZE, CORE_SET_SIZE},
+		{FUSE_SET_ATTR_ATIME, CORE_SET_ATIME},
+		{FUSE_SET_ATTR_MTIME, CORE_SET_MTIME},
+		{FUSE_SET_ATTR_CTIME, CORE_SET_CTIME},
+		{FUSE_SET_ATTR_ATIME_NOW, CORE_SET_ATIME_NOW},
+		{FUSE_SET_ATTR_MTIME_NOW, CORE_SET_MTIME_NOW},
+	};
+	unsigned set = 0;
+
+	for (unsigned i = 0; i < array_count(pairs); i++)
+		if (to_set & pairs[i].fuse)
+			set |= pairs[i].core;
+	return set;
+}
+
+void op_setattr(fuse_req_t req, fuse_ino_t node, struct stat *st, int to_set,
+		struct fuse_file_info *fi)
+{
+	unsigned set = core_set_of(to_set) | (worker_kill() ? CORE_KILL_SUID : 0);
+	struct core_attr attr = {
+		.mode = st->st_mode,
+		.uid = st->st_uid,
+		.gid = st->st_gid,
+		.size = (uint64_t)st->st_size,
+		.atime = st->st_atim,
+		.mtime = st->st_mtim,
+		.ctime = st->st_ctim,
+	};
+	int rc;
+
+	(void)fi;
+	if (node_view(node) == VIEW_CONTROL) {
+		reply_status(req, -EPERM);
+		return;
+	}
+	rc = core_setattr(req_core(req), node_view(node), node_ino(node), set, &attr);
+	reply_attr(req, rc, node_view(node), &attr);
+}
+
+void op_readlink(fuse_req_t req, fuse_ino_t node)
+{
+	char target[SYMLINK_BYTES_MAX + 1];
+	int rc = core_readlink(req_core(req), node_view(node), node_ino(node), target);
+
+	if (rc) {
+		reply_status(req, rc);
+		return;
+	}
+	note_access(req, node);
+	fuse_reply_readlink(req, target);
+}
+
+void op_statfs(fuse_req_t req, fuse_ino_t node)
+{
+	struct statvfs figures;
+	int rc;
+
+	(void)node;
+	rc = core_statfs(req_core(req), VIEW_BASE, &figures);
+	if (rc)
+		reply_status(req, rc);
+	else
+		fuse_reply_statfs(req, &figures);
+}
+
+/* ----------------------------------------------------------------- xattrs */
+
+/* ACLs mean something only to whoever enforces them: kept out until then. */
+static bool is_acl(const char *name)
+{
+	return strcmp(name, "system.posix_acl_access") == 0 ||
+	       strcmp(name, "system.posix_acl_default") == 0;
+}
+
+void op_setxattr(fuse_req_t req, fuse_ino_t node, const char *name, const char *value, size_t len,
+		 int flags)
+{
+	static_assert(CORE_XATTR_CREATE == 1 && CORE_XATTR_REPLACE == 2, "as in <sys/xattr.h>");
+	int rc = -EOPNOTSUPP;
+
+	if (!is_acl(name))
+		rc = core_setxattr(req_core(req), node_view(node), node_ino(node), name, value,
+				   len, (unsigned)flags);
+	reply_status(req, rc);
+}
+
+/* The answer to a request for `cap` bytes: the length alone when that is 0. */
+static void reply_bytes(fuse_req_t req, int rc, const void *buf, size_t cap, size_t len)
+{
+	if (rc)
+		reply_status(req, rc);
+	else if (cap == 0)
+		fuse_reply_xattr(req, len);
+	else
+		fuse_reply_buf(req, buf, len);
+}
+
+void op_getxattr(fuse_req_t req, fuse_ino_t node, const char *name, size_t cap)
+{
+	void *value = cap ? worker_buffer(cap) : NULL;
+	size_t len = 0;
+	int rc = cap && !value ? -ENOMEM : 0;
+
+	if (!rc && is_acl(name))
+		rc = -EOPNOTSUPP;
+	if (!rc)
+		rc = core_getxattr(req_core(req), node_view(node), node_ino(node), name, value, cap,
+				   &len);
+	reply_bytes(req, rc, value, cap, len);
+}
+
+void op_listxattr(fuse_req_t req, fuse_ino_t node, size_t cap)
+{
+	char *list = cap ? worker_buffer(cap) : NULL;
+	size_t len = 0;
+	int rc = cap && !list ? -ENOMEM : 0;
+
+	if (!rc && node_view(node) != VIEW_CONTROL)
+		rc = core_listxattr(req_core(req), node_view(node), node_ino(node), list, cap, &len);
+	reply_bytes(req, rc, list, cap, len);
+}
+
+void op_removexattr(fuse_req_t req, fuse_ino_t node, const char *name)
+{
+	int rc = -EOPNOTSUPP;
+
+	if (!is_acl(name))
+		rc = core_removexattr(req_core(req), node_view(node), node_ino(node), name);
+	reply_status(req, rc);
+}

@@ -1,0 +1,196 @@
+/*
+ * Names: look up, make, remove, move.
+ */
+#include "fs/server/control.h"
+#include "fs/server/ops.h"
+#include "fs/server/reply.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+static struct core_cred req_cred(fuse_req_t req)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+	return (struct core_cred){.uid = ctx->uid, .gid = ctx->gid, .umask = ctx->umask};
+}
+
+/* May `name` be made in, or taken from, this directory?  Answers the request if not. */
+static bool name_is_ours(fuse_req_t req, fuse_ino_t parent, const char *name, int error)
+{
+	if (!control_has_name(parent, name) && node_view(parent) != VIEW_CONTROL)
+		return true;
+	reply_status(req, node_view(parent) == VIEW_CONTROL ? -EPERM : error);
+	return false;
+}
+
+/* ---------------------------------------------------------------- look-up */
+
+void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct core_attr attr;
+	int rc;
+
+	if (control_has_name(parent, name) || node_view(parent) == VIEW_CONTROL) {
+		control_lookup(req, parent, name);
+		return;
+	}
+	rc = core_lookup(req_core(req), node_view(parent), node_ino(parent), name, strlen(name),
+			 &attr);
+	if (rc == -ENOENT)
+		reply_negative(req);
+	else
+		reply_entry(req, rc, node_view(parent), &attr);
+}
+
+static void forget(struct server *server, fuse_ino_t node, uint64_t count)
+{
+	if (node_view(node) == VIEW_CONTROL)
+		control_forget(server->control, node, count);
+	else
+		core_forget(server->core, node_ino(node), count);
+}
+
+void op_forget(fuse_req_t req, fuse_ino_t node, uint64_t count)
+{
+	forget(req_server(req), node, count);
+	fuse_reply_none(req);
+}
+
+void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+	for (size_t i = 0; i < count; i++)
+		forget(req_server(req), forgets[i].ino, forgets[i].nlookup);
+	fuse_reply_none(req);
+}
+
+/* ------------------------------------------------------------------- make */
+
+static int create(fuse_req_t req, fuse_ino_t parent, const char *name, uint32_t mode, dev_t rdev,
+		  struct core_attr *attr)
+{
+	struct core_cred cred = req_cred(req);
+
+	return core_create(req_core(req), node_view(parent), &cred, node_ino(parent), name,
+			   strlen(name), mode, (uint32_t)rdev, attr);
+}
+
+void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
+{
+	struct core_attr attr;
+	int rc;
+
+	if (!name_is_ours(req, parent, name, -EEXIST))
+		return;
+	rc = create(req, parent, name, mode, rdev, &attr);
+	reply_entry(req, rc, node_view(parent), &attr);
+}
+
+void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+	struct core_attr attr;
+	int rc;
+
+	if (!name_is_ours(req, parent, name, -EEXIST))
+		return;
+	rc = create(req, parent, name, S_IFDIR | (mode & ~(mode_t)S_IFMT), 0, &attr);
+	reply_entry(req, rc, node_view(parent), &attr);
+}
+
+/* Somebody else made it since the kernel looked: then it is opened. */
+static int open_existing(fuse_req_t req, fuse_ino_t parent, const char *name, int flags,
+			 struct core_attr *attr)
+{
+	view_t view = node_view(parent);
+	int rc = core_lookup(req_core(req), view, node_ino(parent), name, strlen(name), attr);
+
+	if (rc || !(flags & O_TRUNC) || !S_ISREG(attr->mode))
+		return rc;
+	attr->size = 0;
+	rc = core_setattr(req_core(req), view, attr->ino, CORE_SET_SIZE, attr);
+	if (rc)
+		core_forget(req_core(req), attr->ino, 1);
+	return rc;
+}
+
+void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+	       struct fuse_file_info *fi)
+{
+	struct fuse_entry_param entry;
+	struct core_attr attr;
+	int rc;
+
+	if (!name_is_ours(req, parent, name, -EEXIST))
+		return;
+	rc = create(req, parent, name, S_IFREG | (mode & ~(mode_t)S_IFMT), 0, &attr);
+	if (rc == -EEXIST && !(fi->flags & O_EXCL))
+		rc = open_existing(req, parent, name, fi->flags, &attr);
+	if (rc) {
+		reply_status(req, rc);
+		return;
+	}
+	fi->keep_cache = 1;
+	reply_entry_fill(node_view(parent), &attr, &entry);
+	fuse_reply_create(req, &entry, fi);
+}
+
+void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+{
+	struct core_cred cred = req_cred(req);
+	struct core_attr attr;
+	int rc;
+
+	if (!name_is_ours(req, parent, name, -EEXIST))
+		return;
+	rc = core_symlink(req_core(req), node_view(parent), &cred, node_ino(parent), name,
+			  strlen(name), target, strlen(target), &attr);
+	reply_entry(req, rc, node_view(parent), &attr);
+}
+
+void op_link(fuse_req_t req, fuse_ino_t node, fuse_ino_t parent, const char *name)
+{
+	struct core_attr attr;
+	int rc;
+
+	if (!name_is_ours(req, parent, name, -EEXIST))
+		return;
+	if (node_view(node) != node_view(parent))
+		rc = -EXDEV;
+	else
+		rc = core_link(req_core(req), node_view(parent), node_ino(node), node_ino(parent),
+			       name, strlen(name), &attr);
+	reply_entry(req, rc, node_view(parent), &attr);
+}
+
+/* --------------------------------------------------------- remove and move */
+
+void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	if (name_is_ours(req, parent, name, -EPERM))
+		reply_status(req, core_unlink(req_core(req), node_view(parent), node_ino(parent),
+					      name, strlen(name)));
+}
+
+void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	if (name_is_ours(req, parent, name, -EPERM))
+		reply_status(req, core_rmdir(req_core(req), node_view(parent), node_ino(parent),
+					     name, strlen(name)));
+}
+
+void op_rename(fuse_req_t req, fuse_ino_t old_parent, const char *old_name, fuse_ino_t new_parent,
+	       const char *new_name, unsigned flags)
+{
+	int rc;
+
+	if (!name_is_ours(req, old_parent, old_name, -EPERM) ||
+	    !name_is_ours(req, new_parent, new_name, -EPERM))
+		return;
+	if (node_view(old_parent) != node_view(new_parent))
+		rc = -EXDEV;
+	else
+		rc = core_rename(req_core(req), node_view(old_parent), node_ino(old_parent),
+				 old_name, strlen(old_name), node_ino(new_parent), new_name,
+				 strlen(new_name), flags);
+	reply_status(req, rc);
+}

@@ -1,0 +1,321 @@
+/*
+ * Options are words of one table.  A word that nobody knows is refused: a
+ * mistyped option must not silently change what is promised.
+ */
+#include "fs/server/options.h"
+
+#include "engine/base/limits.h"
+#include "engine/base/message.h"
+#include "engine/base/os.h"
+#include "engine/base/units.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char usage[] =
+	"usage: blinkfs [-f] [-o OPTION,...] VOLUME DIR   mount VOLUME on DIR\n"
+	"       blinkfs dump ...                          look into a volume (see blinkfs dump -h)\n"
+	"       blinkfs -h | -V                           this text; the version\n"
+	"\n"
+	"  -f                   stay in the foreground, messages on stderr\n"
+	"  -o ro                read only: nothing at all is written to the volume\n"
+	"  -o writeback=on|off  let the kernel gather small writes (default on)\n"
+	"  -o allow_other       let other users in (default: only who mounts)\n"
+	"  -o cache_size=SIZE   memory for metadata pages (default 256M)\n"
+	"  -o commit_interval=S seconds until all is durable without fsync (default 5)\n"
+	"  -o max_threads=N     requests handled at once, 1 to 512 (default 64)\n"
+	"  -o noatime|relatime|strictatime   access times (default noatime)\n"
+	"  -o dev|nodev|suid|nosuid|exec|noexec|sync|dirsync   as for mount(8)\n"
+	"\n"
+	"Unmount with: fusermount3 -u DIR (as root: umount DIR)\n";
+
+/* What a word does to the options; value is behind '=', else NULL. */
+typedef int (*option_fn)(struct server_options *options, const char *word, const char *value);
+
+struct option_word {
+	const char *word;    /* a final '*' stands for any rest */
+	bool has_value;
+	option_fn apply;
+};
+
+/* --- what words do ------------------------------------------------------- */
+
+static int append_word(char **list, const char *word)
+{
+	size_t old = *list ? strlen(*list) : 0;
+	char *longer = realloc(*list, old + strlen(word) + 2);
+
+	if (!longer)
+		return -ENOMEM;
+	if (old)
+		longer[old++] = ',';
+	strcpy(longer + old, word);
+	*list = longer;
+	return 0;
+}
+
+static int apply_kernel(struct server_options *options, const char *word, const char *value)
+{
+	(void)value;
+	return append_word(&options->kernel, word);
+}
+
+/* Words for mount(8) and fstab readers, which may reach us all the same. */
+static int apply_nothing(struct server_options *options, const char *word, const char *value)
+{
+	(void)options, (void)word, (void)value;
+	return 0;
+}
+
+static int apply_ro(struct server_options *options, const char *word, const char *value)
+{
+	(void)word, (void)value;
+	options->read_only = true;
+	return 0;
+}
+
+static int apply_rw(struct server_options *options, const char *word, const char *value)
+{
+	(void)word, (void)value;
+	options->read_only = false;
+	return 0;
+}
+
+static int apply_allow_other(struct server_options *options, const char *word, const char *value)
+{
+	(void)word, (void)value;
+	options->allow_other = true;
+	return 0;
+}
+
+static int apply_remount(struct server_options *options, const char *word, const char *value)
+{
+	(void)word, (void)value;
+	options->remount = true;
+	return 0;
+}
+
+static int apply_writeback(struct server_options *options, const char *word, const char *value)
+{
+	(void)word;
+	if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
+		return -EINVAL;
+	options->writeback = strcmp(value, "on") == 0;
+	return 0;
+}
+
+static int apply_noatime(struct server_options *options, const char *word, const char *value)
+{
+	options->atime = ATIME_NONE;
+	return apply_kernel(options, word, value);
+}
+
+static int apply_relatime(struct server_options *options, const char *word, const char *value)
+{
+	(void)word, (void)value;
+	options->atime = ATIME_RELATIVE;
+	return 0;
+}
+
+static int apply_strictatime(struct server_options *options, const char *word, const char *value)
+{
+	options->atime = ATIME_STRICT;
+	return apply_kernel(options, word, value);
+}
+
+static int apply_cache_size(struct server_options *options, const char *word, const char *value)
+{
+	(void)word;
+	return size_parse(value, &options->cache_bytes) == 0 && options->cache_bytes ? 0 : -EINVAL;
+}
+
+static int parse_number(const char *value, unsigned long min, unsigned long max,
+			unsigned long *out)
+{
+	char *end;
+
+	errno = 0;
+	*out = strtoul(value, &end, 10);
+	if (errno || end == value || *end || *out < min || *out > max || *value == '-')
+		return -EINVAL;
+	return 0;
+}
+
+static int apply_commit_interval(struct server_options *options, const char *word,
+				 const char *value)
+{
+	unsigned long seconds;
+
+	(void)word;
+	if (parse_number(value, 1, 3600, &seconds) != 0)
+		return -EINVAL;
+	options->commit_interval_ns = seconds * 1000000000ull;
+	return 0;
+}
+
+static int apply_max_threads(struct server_options *options, const char *word, const char *value)
+{
+	unsigned long threads;
+
+	(void)word;
+	if (parse_number(value, 1, THREADS_MAX / 2, &threads) != 0)
+		return -EINVAL;
+	options->max_threads = (unsigned)threads;
+	return 0;
+}
+
+static const struct option_word words[] = {
+	{"ro", false, apply_ro},
+	{"rw", false, apply_rw},
+	{"writeback", true, apply_writeback},
+	{"allow_other", false, apply_allow_other},
+	{"default_permissions", false, apply_nothing}, /* always on */
+	{"cache_size", true, apply_cache_size},
+	{"commit_interval", true, apply_commit_interval},
+	{"max_threads", true, apply_max_threads},
+	{"noatime", false, apply_noatime},
+	{"relatime", false, apply_relatime},
+	{"strictatime", false, apply_strictatime},
+	{"atime", false, apply_relatime},
+	{"nodiratime", false, apply_kernel},
+	{"dev", false, apply_kernel},
+	{"nodev", false, apply_kernel},
+	{"suid", false, apply_kernel},
+	{"nosuid", false, apply_kernel},
+	{"exec", false, apply_kernel},
+	{"noexec", false, apply_kernel},
+	{"sync", false, apply_kernel},
+	{"async", false, apply_kernel},
+	{"dirsync", false, apply_kernel},
+	{"remount", false, apply_remount},
+	{"defaults", false, apply_nothing},
+	{"auto", false, apply_nothing},
+	{"noauto", false, apply_nothing},
+	{"nofail", false, apply_nothing},
+	{"_netdev", false, apply_nothing},
+	{"user", false, apply_nothing},
+	{"users", false, apply_nothing},
+	{"nouser", false, apply_nothing},
+	{"owner", false, apply_nothing},
+	{"group", false, apply_nothing},
+	{"user=*", false, apply_nothing},
+	{"comment=*", false, apply_nothing},
+	{"x-*", false, apply_nothing},
+};
+
+/* --- parsing ------------------------------------------------------------- */
+
+static bool word_matches(const struct option_word *known, const char *word, const char **value)
+{
+	size_t len = strlen(known->word);
+
+	*value = NULL;
+	if (known->word[len - 1] == '*')
+		return strncmp(known->word, word, len - 1) == 0;
+	if (!known->has_value)
+		return strcmp(known->word, word) == 0;
+	if (strncmp(known->word, word, len) != 0 || word[len] != '=')
+		return false;
+	*value = word + len + 1;
+	return true;
+}
+
+static int apply_word(struct server_options *options, const char *word)
+{
+	for (unsigned i = 0; i < array_count(words); i++) {
+		const char *value;
+		int rc;
+
+		if (!word_matches(&words[i], word, &value))
+			continue;
+		rc = words[i].apply(options, word, value);
+		if (rc == -EINVAL)
+			message(LOG_ERR, "bad value in option '%s'", word);
+		else if (rc)
+			message(LOG_ERR, "%s", strerror(-rc));
+		return rc;
+	}
+	message(LOG_ERR, "unknown option '%s'", word);
+	return -EINVAL;
+}
+
+static int apply_list(struct server_options *options, const char *list)
+{
+	char *copy = strdup(list), *rest = copy, *word;
+	int rc = copy ? 0 : -ENOMEM;
+
+	while (!rc && (word = strsep(&rest, ",")) != NULL)
+		if (*word)
+			rc = apply_word(options, word);
+	free(copy);
+	return rc;
+}
+
+static enum options_verdict wrong_usage(const char *why)
+{
+	if (why)
+		message(LOG_ERR, "%s", why);
+	fputs("Try 'blinkfs -h'.\n", stderr);
+	return OPTIONS_WRONG;
+}
+
+/* As mount(8) does for a filesystem of root's; libfuse alone would forbid both. */
+static int set_defaults(struct server_options *options)
+{
+	*options = (struct server_options){
+		.writeback = true,
+		.max_threads = MAX_THREADS_DEFAULT,
+		.atime = ATIME_NONE,
+	};
+	return geteuid() == 0 ? append_word(&options->kernel, "dev,suid") : 0;
+}
+
+static int set_paths(struct server_options *options, char **paths)
+{
+	options->volume_path = strdup(paths[0]);
+	options->mount_dir = strdup(paths[1]);
+	return options->volume_path && options->mount_dir ? 0 : -ENOMEM;
+}
+
+enum options_verdict options_parse(int argc, char **argv, struct server_options *options)
+{
+	int option;
+
+	if (set_defaults(options) != 0)
+		return wrong_usage("out of memory");
+	while ((option = getopt(argc, argv, "fo:hV")) != -1) {
+		switch (option) {
+		case 'f':
+			options->foreground = true;
+			break;
+		case 'o':
+			if (apply_list(options, optarg) != 0)
+				return OPTIONS_WRONG;
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			return OPTIONS_DONE;
+		case 'V':
+			printf("blinkfs %s\n", BLINKFS_VERSION);
+			return OPTIONS_DONE;
+		default:
+			return wrong_usage(NULL);
+		}
+	}
+	if (argc - optind != 2)
+		return wrong_usage(argc == optind ? "which volume, and where?"
+						  : "expected a volume and a directory");
+	return set_paths(options, argv + optind) == 0 ? OPTIONS_MOUNT
+						      : wrong_usage("out of memory");
+}
+
+void options_free(struct server_options *options)
+{
+	free(options->volume_path);
+	free(options->mount_dir);
+	free(options->kernel);
+}

@@ -1,0 +1,112 @@
+/*
+ * .blinkfs/stats: every counter by its name, and the gauges of each part.
+ * Numbers are written as integers, exact over 64 bits.
+ */
+#include "engine/pool.h"
+#include "engine/space.h"
+#include "fs/server/control.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+static void add_number(cJSON *object, const char *name, uint64_t value)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, value);
+	cJSON_AddRawToObject(object, name, text);
+}
+
+static void add_volume(cJSON *root, struct volume *volume)
+{
+	cJSON *object = cJSON_AddObjectToObject(root, "volume");
+	char uuid[2 * sizeof(volume->sb.uuid) + 1];
+	char label[sizeof(volume->sb.label) + 1] = "";
+
+	for (unsigned i = 0; i < sizeof(volume->sb.uuid); i++)
+		snprintf(uuid + 2 * i, 3, "%02x", volume->sb.uuid[i]);
+	memcpy(label, volume->sb.label, sizeof(volume->sb.label));
+	cJSON_AddStringToObject(object, "uuid", uuid);
+	cJSON_AddStringToObject(object, "label", label);
+	add_number(object, "page_size", volume->geo.page_size);
+	add_number(object, "block_count", volume->geo.block_count);
+	cJSON_AddBoolToObject(object, "read_only", volume->options.read_only);
+	cJSON_AddBoolToObject(object, "failed", atomic_load(&volume->failed));
+	cJSON_AddBoolToObject(object, "corrupt", atomic_load(&volume->corrupt));
+}
+
+static void add_counters(cJSON *root, struct volume *volume)
+{
+	cJSON *object = cJSON_AddObjectToObject(root, "counters");
+
+	for (int stat = 0; stat < STAT_COUNT; stat++)
+		add_number(object, stat_name(stat), stat_read(&volume->stats, stat));
+}
+
+static void add_latch_waits(cJSON *root)
+{
+	cJSON *object = cJSON_AddObjectToObject(root, "latch_waits");
+
+	for (int rank = 0; rank < RANK_COUNT; rank++)
+		add_number(object, rank_name(rank), latch_wait_count(rank));
+}
+
+static void add_pool(cJSON *root, struct volume *volume)
+{
+	cJSON *object = cJSON_AddObjectToObject(root, "pool");
+	struct pool_counts counts;
+
+	pool_count(volume->pool, &counts);
+	add_number(object, "frames", counts.frames);
+	add_number(object, "dirty", counts.dirty);
+	add_number(object, "pinned", counts.pinned);
+	add_number(object, "tickets_free", counts.tickets_free);
+}
+
+static void add_space(cJSON *root, struct volume *volume)
+{
+	cJSON *object = cJSON_AddObjectToObject(root, "space_blocks");
+	struct space_counts counts;
+
+	space_count(volume->space, &counts);
+	add_number(object, "total", counts.total);
+	add_number(object, "free", counts.free);
+	add_number(object, "deferred", counts.deferred);
+	add_number(object, "reserved", counts.reserved);
+	add_number(object, "kept", counts.kept);
+}
+
+/* A volume opened read-only appends nothing. */
+static void add_log(cJSON *root, struct volume *volume)
+{
+	cJSON *object = cJSON_AddObjectToObject(root, "log");
+
+	add_number(object, "recovered_lsn", volume->recovered_lsn);
+	if (volume->options.read_only || !volume->log)
+		return;
+	add_number(object, "checkpoint_lsn", log_checkpoint_lsn(volume->log));
+	add_number(object, "marked_lsn", log_marked_lsn(volume->log));
+	add_number(object, "durable_lsn", log_durable_lsn(volume->log));
+	add_number(object, "next_lsn", log_next_lsn(volume->log));
+	add_number(object, "capacity", log_capacity(volume->log));
+	cJSON_AddBoolToObject(object, "dead", log_dead(volume->log));
+}
+
+char *stats_json(struct server *server)
+{
+	struct volume *volume = core_volume(server->core);
+	cJSON *root = cJSON_CreateObject();
+	char *text;
+
+	cJSON_AddStringToObject(root, "version", BLINKFS_VERSION);
+	add_volume(root, volume);
+	add_counters(root, volume);
+	add_latch_waits(root);
+	add_pool(root, volume);
+	add_space(root, volume);
+	add_log(root, volume);
+	text = cJSON_Print(root);
+	cJSON_Delete(root);
+	return text;
+}

@@ -1,0 +1,453 @@
+/*
+ * Extended attributes.
+ *
+ * Key: the inode and the name's hash, as for directory entries (name.h).  A
+ * value that fits is in the record; a longer one in a LOB of its own that never
+ * changes: a new value gets a new LOB, and the old one goes to purge in the same
+ * mini-transaction.
+ *
+ *	INV-XATTR-1  the inode's xattr_count is the number of its xattrs; so an inode
+ *	             without any (nearly all, and the kernel asks before each write)
+ *	             needs no search
+ *
+ * Locks: the inode's, S to read, X to change.
+ */
+#include "fs/core_internal.h"
+#include "fs/name.h"
+
+#include "engine/lob.h"
+
+#include <stdlib.h>
+
+struct xattr_entry {
+	uint8_t key[KEY_XATTR_BYTES]; /* of the entry, or where it would go */
+	bool found;
+	bool full;
+	uint64_t lob;                 /* 0: the value is in the record */
+	uint32_t value_len;
+};
+
+struct xattr_view {
+	uint64_t lob;
+	const char *name;
+	const uint8_t *value;  /* NULL when external */
+	uint32_t value_len;
+	uint8_t name_len;
+};
+
+static int xattr_decode(struct volume *volume, const void *value, size_t len,
+			struct xattr_view *out)
+{
+	const struct disk_xattr *d = value;
+	const char *why = NULL;
+	bool external;
+
+	if (len < sizeof(*d) + 1)
+		return corrupt_at(volume, 0, "xattr", "record too short");
+	external = d->flags & XATTR_EXTERNAL;
+	*out = (struct xattr_view){
+		.lob = le64_get(d->lob),
+		.name = (const char *)(d + 1),
+		.value_len = le32_get(d->value_len),
+		.name_len = d->name_len,
+	};
+	if (out->value_len > XATTR_VALUE_MAX)
+		why = "value too long";
+	else if (sizeof(*d) + out->name_len + (external ? 0 : out->value_len) != len)
+		why = "lengths do not add up";
+	else if (out->name_len == 0 || memchr(out->name, '\0', out->name_len))
+		why = "impossible name";
+	else if (external != (out->lob != 0))
+		why = "LOB and flag disagree";
+	if (why)
+		return corrupt_at(volume, 0, "xattr", why);
+	if (!external)
+		out->value = (const uint8_t *)(d + 1) + out->name_len;
+	return 0;
+}
+
+static int name_length(const char *name, size_t *len)
+{
+	*len = strnlen(name, NAME_BYTES_MAX + 1);
+	return *len == 0 || *len > NAME_BYTES_MAX ? -ERANGE : 0;
+}
+
+static void set_found(struct xattr_entry *entry, const struct tree_cursor *at,
+		      const struct xattr_view *view, void *value, size_t cap)
+{
+	memcpy(entry->key, at->key.bytes, sizeof(entry->key));
+	entry->found = true;
+	entry->lob = view->lob;
+	entry->value_len = view->value_len;
+	if (view->value && value && view->value_len <= cap)
+		memcpy(value, view->value, view->value_len);
+}
+
+/* Copies a value that is in the record to `value` if it fits into `cap`. */
+static int xattr_find(struct volume *volume, uint64_t ino, const char *name, size_t len,
+		      void *value, size_t cap, struct xattr_entry *entry)
+{
+	uint64_t suffix = name_suffix(volume, name, len);
+	struct tree_cursor cursor;
+	unsigned lowest_free = 0;
+	int rc;
+
+	*entry = (struct xattr_entry){.found = false};
+	name_key(entry->key, ino, suffix);
+	rc = tree_cursor_open(&cursor, &volume->index[INDEX_XATTRS], entry->key,
+			      sizeof(entry->key));
+	while (rc == 0 && (rc = tree_cursor_next(&cursor)) == 0) {
+		struct xattr_view view;
+		uint64_t at = be64_get(cursor.key.bytes + 8);
+
+		if (cursor.key.len != KEY_XATTR_BYTES || be64_get(cursor.key.bytes) != ino ||
+		    at > (suffix | COLLISION_MASK))
+			break;
+		rc = xattr_decode(volume, cursor.value, cursor.value_len, &view);
+		if (rc == 0 && view.name_len == len && memcmp(view.name, name, len) == 0) {
+			set_found(entry, &cursor, &view, value, cap);
+			break;
+		}
+		if ((at & COLLISION_MASK) == lowest_free)
+			lowest_free++;
+	}
+	tree_cursor_close(&cursor);
+	if (rc && rc != -BE_END)
+		return rc;
+	if (!entry->found) {
+		entry->full = lowest_free == HASH_COLLISIONS_MAX;
+		name_key(entry->key, ino, suffix | (lowest_free & COLLISION_MASK));
+	}
+	return 0;
+}
+
+static uint32_t value_blocks(size_t len)
+{
+	return (uint32_t)((len + BLOCK_SIZE - 1) / BLOCK_SIZE);
+}
+
+/* --- reading ----------------------------------------------------------------- */
+
+static int read_external(struct core *core, uint64_t ino, const struct xattr_entry *entry,
+			 void *value)
+{
+	struct lob_source source = {.ino = ino, .lob = entry->lob};
+	uint32_t blocks = value_blocks(entry->value_len);
+	uint8_t *buf;
+	int rc;
+
+	if (blocks == 0)
+		return corrupt_at(core->volume, 0, "xattr", "empty value in a LOB");
+	buf = malloc((size_t)blocks * BLOCK_SIZE);
+	if (!buf)
+		return -ENOMEM;
+	rc = contents_read(core, &source, 0, blocks, buf, NULL);
+	if (rc == 0)
+		memcpy(value, buf, entry->value_len);
+	free(buf);
+	return rc;
+}
+
+static int getxattr_locked(struct core *core, uint64_t ino, const char *name, size_t name_len,
+			   void *value, size_t cap, size_t *len)
+{
+	struct xattr_entry entry;
+	int rc;
+
+	rc = xattr_find(core->volume, ino, name, name_len, value, cap, &entry);
+	if (rc)
+		return rc;
+	if (!entry.found)
+		return -ENODATA;
+	*len = entry.value_len;
+	if (cap == 0)
+		return 0;
+	if (cap < entry.value_len)
+		return -ERANGE;
+	return entry.lob ? read_external(core, ino, &entry, value) : 0;
+}
+
+/* INV-XATTR-1 */
+static int has_xattrs(struct core *core, uint64_t ino, bool *has)
+{
+	struct record record;
+	int rc = record_read(core->volume, ino, &record, NULL);
+
+	*has = rc == 0 && record.xattr_count > 0;
+	return rc;
+}
+
+int core_getxattr(struct core *core, view_t view, uint64_t ino, const char *name, void *value,
+		  size_t cap, size_t *len)
+{
+	struct inode *inode;
+	size_t name_len;
+	bool has;
+	int rc = core_view(view);
+
+	*len = 0;
+	if (rc == 0)
+		rc = name_length(name, &name_len);
+	if (rc == 0)
+		rc = has_xattrs(core, ino, &has);
+	if (rc == 0 && !has)
+		rc = -ENODATA;
+	if (rc == 0)
+		rc = lock_inode(core, ino, false, &inode);
+	if (rc)
+		return error_errno(rc);
+	rc = getxattr_locked(core, ino, name, name_len, value, cap, len);
+	unlock_inode(core, inode, false);
+	return error_errno(rc);
+}
+
+static int list_locked(struct core *core, uint64_t ino, char *list, size_t cap, size_t *len)
+{
+	struct volume *volume = core->volume;
+	struct tree_cursor cursor;
+	uint8_t from[KEY_XATTR_BYTES];
+	int rc;
+
+	name_key(from, ino, 0);
+	rc = tree_cursor_open(&cursor, &volume->index[INDEX_XATTRS], from, sizeof(from));
+	while (rc == 0 && (rc = tree_cursor_next(&cursor)) == 0) {
+		struct xattr_view view;
+
+		if (be64_get(cursor.key.bytes) != ino)
+			break;
+		rc = xattr_decode(volume, cursor.value, cursor.value_len, &view);
+		if (rc)
+			break;
+		if (*len + view.name_len + 1 <= cap) {
+			memcpy(list + *len, view.name, view.name_len);
+			list[*len + view.name_len] = '\0';
+		}
+		*len += view.name_len + 1u;
+	}
+	tree_cursor_close(&cursor);
+	if (rc && rc != -BE_END)
+		return rc;
+	return cap > 0 && *len > cap ? -ERANGE : 0;
+}
+
+int core_listxattr(struct core *core, view_t view, uint64_t ino, char *list, size_t cap,
+		   size_t *len)
+{
+	struct inode *inode;
+	bool has;
+	int rc = core_view(view);
+
+	*len = 0;
+	if (rc == 0)
+		rc = has_xattrs(core, ino, &has);
+	if (rc || !has)
+		return error_errno(rc);
+	rc = lock_inode(core, ino, false, &inode);
+	if (rc)
+		return error_errno(rc);
+	rc = list_locked(core, ino, list, cap, len);
+	unlock_inode(core, inode, false);
+	return error_errno(rc);
+}
+
+/* --- changing ---------------------------------------------------------------- */
+
+struct xattr_args {
+	uint64_t ino;
+	const char *name;
+	size_t name_len;
+	const void *value;
+	size_t len;
+	unsigned flags;
+	bool remove;
+};
+
+/* What one change does. */
+struct xattr_change {
+	const struct xattr_args *args;
+	struct xattr_entry entry;
+	uint64_t lob;         /* of the new value; 0: in the record */
+	struct lob_new new;
+	uint64_t purge_key;   /* for the old value's LOB; 0: it had none */
+};
+
+static bool fits_record(const struct volume *volume, const struct xattr_args *args)
+{
+	return KEY_XATTR_BYTES + sizeof(struct disk_xattr) + args->name_len + args->len <=
+	       RECORD_BYTES_MAX(volume->geo.page_size);
+}
+
+static int prepare_external(struct core *core, struct xattr_change *change)
+{
+	const struct xattr_args *args = change->args;
+	uint32_t blocks = value_blocks(args->len);
+	uint8_t *buf = calloc(blocks, BLOCK_SIZE);
+	int rc;
+
+	if (!buf)
+		return -ENOMEM;
+	memcpy(buf, args->value, args->len);
+	rc = id_take(core->volume, COUNTER_LOB, &change->lob);
+	if (rc == 0)
+		rc = lob_prepare(core->volume, 0, blocks, buf, 0, 0, &change->new);
+	free(buf);
+	return rc;
+}
+
+static void stage_record(struct mtr *m, const struct xattr_change *change)
+{
+	const struct xattr_args *args = change->args;
+	uint8_t value[RECORD_BYTES_MAX(PAGE_SIZE_MAX)];
+	struct disk_xattr d = {
+		.lob = le64_make(change->lob),
+		.value_len = le32_make((uint32_t)args->len),
+		.flags = change->lob ? XATTR_EXTERNAL : 0,
+		.name_len = (uint8_t)args->name_len,
+	};
+	size_t len = sizeof(d) + args->name_len;
+
+	memcpy(value, &d, sizeof(d));
+	memcpy(value + sizeof(d), args->name, args->name_len);
+	if (!change->lob && args->len) {
+		check(len + args->len <= sizeof(value));
+		memcpy(value + len, args->value, args->len);
+		len += args->len;
+	}
+	mtr_put(m, INDEX_XATTRS, change->entry.key, sizeof(change->entry.key), value, len);
+}
+
+static int stage_change(struct core *core, struct mtr *m, const struct xattr_change *change,
+			struct timespec now)
+{
+	const struct xattr_args *args = change->args;
+	const struct xattr_entry *entry = &change->entry;
+	struct record record;
+	int64_t delta;
+	uint64_t done;
+	int rc;
+
+	rc = mtr_latch(m);
+	if (rc == 0)
+		rc = record_get(core->volume, m, args->ino, &record);
+	if (rc == 0 && change->lob)
+		rc = lob_stage_replace(m, change->lob, 0, change->new.blocks, &change->new, &delta,
+				       &done);
+	if (rc)
+		return rc;
+	if (args->remove) {
+		mtr_delete(m, INDEX_XATTRS, entry->key, sizeof(entry->key));
+		record.xattr_count -= record.xattr_count > 0;
+	} else {
+		stage_record(m, change);
+		record.xattr_count += !entry->found;
+	}
+	if (entry->lob)
+		purge_stage(m, change->purge_key, PURGE_LOB, args->ino, entry->lob, 0, UINT64_MAX);
+	record_changed(&record, now);
+	record_put(m, args->ino, &record);
+	os_point("core:xattr_commit");
+	return mtr_commit(m);
+}
+
+static int commit_change(struct core *core, const struct xattr_change *change)
+{
+	const struct xattr_args *args = change->args;
+	struct timespec now = os_realtime();
+	struct mtr *m;
+	int rc;
+
+	rc = mtr_begin(core->volume, args->remove ? MTR_PRIVILEGED : 0, &m);
+	if (rc)
+		return rc;
+	record_want(m, args->ino);
+	mtr_want_key(m, INDEX_XATTRS, change->entry.key, sizeof(change->entry.key));
+	if (change->lob)
+		lob_want_publish(m, change->lob, &change->new);
+	if (change->purge_key)
+		purge_want(m, change->purge_key);
+	do {
+		rc = stage_change(core, m, change, now);
+	} while (rc == -BE_AGAIN);
+	mtr_end(m);
+	return rc;
+}
+
+static int judge(const struct xattr_args *args, const struct xattr_entry *entry)
+{
+	if (!entry->found && (args->remove || (args->flags & CORE_XATTR_REPLACE)))
+		return -ENODATA;
+	if (entry->found && (args->flags & CORE_XATTR_CREATE))
+		return -EEXIST;
+	return entry->full ? -BE_NAMES : 0;
+}
+
+static int change_locked(struct core *core, const struct xattr_args *args)
+{
+	struct volume *volume = core->volume;
+	struct xattr_change change = {.args = args};
+	struct record record;
+	int rc;
+
+	rc = record_read(volume, args->ino, &record, NULL);
+	if (rc == 0)
+		rc = xattr_find(volume, args->ino, args->name, args->name_len, NULL, 0,
+				&change.entry);
+	if (rc == 0)
+		rc = judge(args, &change.entry);
+	if (rc == 0 && change.entry.lob)
+		rc = id_take(volume, COUNTER_PURGE, &change.purge_key);
+	if (rc == 0 && !args->remove && !fits_record(volume, args))
+		rc = prepare_external(core, &change);
+	if (rc == 0)
+		rc = commit_change(core, &change);
+	if (rc)
+		lob_abandon(volume, &change.new);
+	else
+		lob_published(&change.new);
+	return rc;
+}
+
+static int change_once(struct core *core, void *arg)
+{
+	const struct xattr_args *args = arg;
+	struct inode *inode;
+	int rc;
+
+	rc = lock_inode(core, args->ino, true, &inode);
+	if (rc)
+		return rc;
+	rc = change_locked(core, args);
+	unlock_inode(core, inode, true);
+	if (rc == 0)
+		purge_kick(core->volume->purge); /* perhaps for an old value */
+	return rc;
+}
+
+int core_setxattr(struct core *core, view_t view, uint64_t ino, const char *name, const void *value,
+		  size_t len, unsigned flags)
+{
+	struct xattr_args args = {
+		.ino = ino,
+		.name = name,
+		.value = value,
+		.len = len,
+		.flags = flags,
+	};
+	int rc = name_length(name, &args.name_len);
+
+	if (rc)
+		return rc;
+	if (flags & ~(unsigned)(CORE_XATTR_CREATE | CORE_XATTR_REPLACE))
+		return -EINVAL;
+	if (len > XATTR_VALUE_MAX)
+		return -E2BIG;
+	return core_change(core, view, change_once, &args);
+}
+
+int core_removexattr(struct core *core, view_t view, uint64_t ino, const char *name)
+{
+	struct xattr_args args = {.ino = ino, .name = name, .remove = true};
+	int rc = name_length(name, &args.name_len);
+
+	return rc ? rc : core_change(core, view, change_once, &args);
+}
