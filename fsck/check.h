@@ -1,0 +1,124 @@
+/*
+ * The walk over a quiet volume: what fsck.blinkfs is built on, and what tests
+ * call in-process on devices in memory.
+ *
+ * fsck_walk() reads pages straight from the device and decodes them itself; it
+ * shares no code with the engine's trees, mini-transactions or space maps, so
+ * a mistake there cannot hide itself here.  It writes nothing.
+ *
+ * The volume must be quiet, and its log replayed: what the device holds is
+ * what is judged.  (volume_open() with read_only replays in memory; the
+ * volume's `dev` can then be walked.)  Superblock and log are the business of
+ * fsck/session.c, since their states after a power cut are legal.
+ *
+ * Every kind of problem has a permanent number, see fsck/problem.def.
+ */
+#ifndef BLINKFS_FSCK_CHECK_H
+#define BLINKFS_FSCK_CHECK_H
+
+#include "engine/base/check.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct device;
+
+enum fsck_problem_id {
+#define X(name, number, severity, repair, title) FSCK_##name = number,
+#include "fsck/problem.def"
+#undef X
+};
+
+enum fsck_severity {
+	SEVERITY_NOTE,  /* nothing is lost or wrong for users */
+	SEVERITY_COUNT, /* a count or map that is derived from elsewhere is wrong */
+	SEVERITY_WRONG, /* something contradicts something else */
+	SEVERITY_HIDES, /* a part could not be walked: what follows from it is not trusted */
+};
+
+enum fsck_repair {
+	REPAIR_NONE,   /* reported and left */
+	REPAIR_SAFE,   /* by -p, -a, -y: derived from what is intact */
+	REPAIR_REOPEN, /* by the mere replay or rewrite that fsck does anyway */
+};
+
+struct fsck_problem {
+	unsigned number;         /* enum fsck_problem_id */
+	enum fsck_severity severity;
+	enum fsck_repair repair; /* of this instance: REPAIR_NONE when this one cannot be */
+	const char *title;
+	const char *detail;      /* valid during the call only */
+};
+
+typedef void (*fsck_report)(void *arg, const struct fsck_problem *problem);
+
+/* What a repair will do; see fsck/repair.h. */
+enum fix_kind {
+	FIX_NEW_BITMAP,  /* bitmap page of group id, all free; FIX_SET_BITS follow */
+	FIX_SET_BITS,    /* blocks [id, id + value), within one group */
+	FIX_COUNTER,     /* counter id is at least value */
+	FIX_CLEAR_BITS,  /* blocks [id, id + value), within one group */
+	FIX_NLINK,       /* inode id: nlink = value */
+	FIX_ENTRIES,     /* ... entries */
+	FIX_XATTRS,      /* ... xattr_count */
+	FIX_BLOCKS,      /* ... blocks */
+	FIX_PARENT,      /* ... parent */
+	FIX_ORPHAN,      /* inode id: nlink 0 and a purge record */
+	FIX_UNORPHAN,    /* inode id has names: nlink = value, purge record away */
+};
+struct fsck_fix {
+	enum fix_kind kind;
+	uint64_t id, value;
+};
+
+struct fsck_options {
+	bool data;           /* read every file block and verify its CRC */
+	bool collect_fixes;  /* fill result->fixes */
+	uint64_t lsn_end;    /* no page LSN lies past it; 0 = unknown */
+	bool (*cancelled)(void *arg);               /* asked now and then; NULL = never */
+	void (*progress)(void *arg, const char *what); /* a pass begins; may be NULL */
+	void *arg;           /* of the two */
+};
+
+struct fsck_result {
+	uint64_t files, directories, others;
+	uint64_t blocks_used, blocks_total; /* within groups */
+	uint64_t problems;   /* notes do not count */
+	uint64_t serious;    /* of these: more than a wrong count */
+	uint64_t repairable; /* of these */
+	bool whole;          /* nothing was hidden: repairs may be derived from this walk */
+	struct fsck_fix *fixes; /* owned; fsck_result_free() */
+	size_t fix_count;
+	bool more_fixes;     /* there were more than are listed */
+};
+
+/*
+ * Walks the volume on `dev`.  0: it ran to its end, and result->problems says
+ * what it found; negative: it could not (no superblock, no memory,
+ * -ECANCELED).  *result is valid in any case.  report may be NULL.
+ */
+int fsck_walk(struct device *dev, const struct fsck_options *options, fsck_report report,
+	      void *arg, struct fsck_result *result) must_check;
+void fsck_result_free(struct fsck_result *result);
+
+/*
+ * The same for a volume whose log is not replayed, such as the state that a
+ * power cut left: recovery happens in memory, `dev` is only read and stays
+ * open.  Negative also when recovery refuses the volume; cache_bytes 0 = the
+ * default.
+ */
+int fsck_recover_and_walk(struct device *dev, uint64_t cache_bytes,
+			  const struct fsck_options *options, fsck_report report, void *arg,
+			  struct fsck_result *result) must_check;
+
+/* The table's row of a number; NULL when there is none. */
+struct fsck_problem_kind {
+	unsigned number;
+	enum fsck_severity severity;
+	enum fsck_repair repair;
+	const char *name, *title;
+};
+const struct fsck_problem_kind *fsck_problem_kind(unsigned number);
+
+#endif

@@ -1,0 +1,419 @@
+/*
+ * Pass 1: pages and trees.
+ *
+ * Each tree is walked depth first in key order, so that on every level pages
+ * are met from left to right.  Checked are
+ *
+ *	- each page by itself (page_verify): checksum, identity, structure
+ *	- type, index and level; no page is entered twice, none is dead
+ *	- INV-TREE-2: fences meet; right links lead to the next page of the level
+ *	- INV-TREE-3: each page has one entry in its parent whose key is its low
+ *	  fence, except the right half of an INCOMPLETE split, which is reached
+ *	  through the right link
+ *	- keys have the length of their index and ascend over the whole tree
+ *
+ * Memory: one page a level, one batch of leaves.  A page that is refused hides
+ * what is below it; the walk goes on behind it.
+ */
+#include "fsck/walk.h"
+
+#include "engine/base/error.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define BATCH_BYTES (512u << 10) /* leaves that are read at once */
+#define BATCH_PAGES (BATCH_BYTES / PAGE_SIZE_MIN)
+
+/* The last page that was met on a level. */
+struct level {
+	bool known; /* false after a page that was refused: its link is unknown */
+	uint64_t pageno, right;
+};
+
+struct tree_walk {
+	struct walk *w;
+	unsigned index;
+	entry_visitor visit;
+	struct level level[TREE_LEVELS_MAX];
+	uint8_t *page[TREE_LEVELS_MAX]; /* allocated when first needed */
+	uint8_t *batch;                 /* children of one page of level 1 */
+	struct raw_key last;            /* the entry handed out last */
+	bool any;
+};
+
+static const char *index_name(const struct tree_walk *t)
+{
+	return raw_index_names[t->index];
+}
+
+/* ---------------------------------------------------------------- one page */
+
+static void refuse(struct tree_walk *t, uint64_t pageno, int rc, const char *why)
+{
+	enum fsck_problem_id id = rc == -BE_CRC	       ? FSCK_PAGE_CRC
+				  : rc == -BE_IDENTITY ? FSCK_PAGE_IDENTITY
+				  : rc == -BE_FORMAT   ? FSCK_PAGE_FORMAT
+						       : FSCK_PAGE_UNREADABLE;
+
+	problem(t->w, id, "index %s, page %" PRIu64 ": %s", index_name(t), pageno, why);
+}
+
+/* Is the number one that a tree page can have, met for the first time? */
+static bool enter(struct tree_walk *t, uint64_t pageno, uint64_t from)
+{
+	const struct geometry *geo = &t->w->raw.geo;
+	bool root = pageno == le64_get(t->w->raw.sb.root[t->index]);
+
+	if (!raw_pageno_valid(&t->w->raw, pageno) ||
+	    (!root && raw_blocks_fixed(&t->w->raw, pageno, geo->page_blocks))) {
+		problem(t->w, FSCK_PAGE_NUMBER, "index %s, page %" PRIu64 " refers to page %" PRIu64,
+			index_name(t), from, pageno);
+		return false;
+	}
+	if (!claim_page(t->w, pageno)) {
+		problem(t->w, FSCK_PAGE_TWICE,
+			"index %s, page %" PRIu64 " refers to page %" PRIu64, index_name(t), from,
+			pageno);
+		return false;
+	}
+	return true;
+}
+
+/* What the tree expects of a page, beside its own structure; level < 0: any. */
+static bool judge(struct tree_walk *t, uint64_t pageno, const void *page, int level)
+{
+	const struct disk_page *head = raw_head(page);
+	uint64_t lsn = le64_get(head->lsn), lsn_end = t->w->options->lsn_end;
+
+	if (head->type != PAGE_TREE || head->index != t->index) {
+		problem(t->w, FSCK_PAGE_KIND, "index %s, page %" PRIu64 ": type %u, index %u",
+			index_name(t), pageno, head->type, head->index);
+		return false;
+	}
+	if (head->flags & PAGE_DEAD) {
+		problem(t->w, FSCK_PAGE_DEAD, "index %s, page %" PRIu64, index_name(t), pageno);
+		return false;
+	}
+	if (level >= 0 && head->level != level) {
+		problem(t->w, FSCK_PAGE_LEVEL,
+			"index %s, page %" PRIu64 ": level %u instead of %d", index_name(t), pageno,
+			head->level, level);
+		return false;
+	}
+	if (lsn_end && lsn > lsn_end)
+		problem(t->w, FSCK_PAGE_FUTURE,
+			"index %s, page %" PRIu64 ": LSN %" PRIu64 ", end %" PRIu64, index_name(t),
+			pageno, lsn, lsn_end);
+	return true;
+}
+
+/* Claims, reads and judges. */
+static bool fetch(struct tree_walk *t, uint64_t pageno, uint64_t from, int level, void *page)
+{
+	const char *why;
+	int rc;
+
+	if (!enter(t, pageno, from))
+		return false;
+	rc = raw_read_page(&t->w->raw, pageno, page, &why);
+	if (rc) {
+		refuse(t, pageno, rc, why);
+		return false;
+	}
+	return judge(t, pageno, page, level);
+}
+
+static int level_page(struct tree_walk *t, unsigned level, uint8_t **out)
+{
+	if (!t->page[level])
+		t->page[level] = malloc(t->w->raw.geo.page_size);
+	*out = t->page[level];
+	return *out ? 0 : -ENOMEM;
+}
+
+/* ------------------------------------------------------------------ entries */
+
+static int visit_leaf(struct tree_walk *t, const void *page)
+{
+	unsigned slots = raw_slots(page);
+	uint64_t pageno = le64_get(raw_head(page)->pageno);
+
+	if (walk_cancelled(t->w))
+		return -ECANCELED;
+	for (unsigned slot = 0; slot < slots; slot++) {
+		struct raw_entry entry;
+		int rc;
+
+		raw_entry(page, slot, &entry);
+		if (raw_key_bytes[t->index] && entry.key.len != raw_key_bytes[t->index]) {
+			problem(t->w, FSCK_KEY_FORMAT,
+				"index %s, page %" PRIu64 ", slot %u: %u bytes", index_name(t),
+				pageno, slot, entry.key.len);
+			continue;
+		}
+		if (t->any && raw_key_compare(&t->last, &entry.key) >= 0) {
+			problem(t->w, FSCK_KEY_ORDER, "index %s, page %" PRIu64 ", slot %u",
+				index_name(t), pageno, slot);
+			continue;
+		}
+		t->last = entry.key;
+		t->any = true;
+		rc = t->visit(t->w, &entry);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* ------------------------------------------------------------------- shape */
+
+/* INV-TREE-2 between this page and the one met before it on its level. */
+static void follow_level(struct tree_walk *t, const void *page)
+{
+	struct level *level = &t->level[raw_head(page)->level];
+	uint64_t pageno = le64_get(raw_head(page)->pageno);
+
+	if (level->known && level->right != pageno)
+		problem(t->w, FSCK_RIGHT_LINK,
+			"index %s, page %" PRIu64 ": leads to page %" PRIu64 " instead of %" PRIu64,
+			index_name(t), level->pageno, level->right, pageno);
+	*level = (struct level){true, pageno, raw_right(page)};
+}
+
+static void check_low(struct tree_walk *t, const void *page, const struct raw_key *low)
+{
+	struct raw_key own;
+
+	raw_low(page, &own);
+	if (raw_key_compare(&own, low) != 0)
+		problem(t->w, FSCK_FENCE_LOW, "index %s, page %" PRIu64, index_name(t),
+			le64_get(raw_head(page)->pageno));
+}
+
+/* len 0 of a high fence is plus infinity. */
+static bool same_high(const struct raw_key *a, const struct raw_key *b)
+{
+	return raw_key_compare(a, b) == 0;
+}
+
+static int walk_children(struct tree_walk *t, const uint8_t *page);
+
+/*
+ * The page in `page`, known to the parent, and the right siblings that its
+ * INCOMPLETE mark says the parent lacks.  Together they cover [low, high).
+ */
+static int walk_chain(struct tree_walk *t, const uint8_t *page, const struct raw_key *low,
+		      const struct raw_key *high)
+{
+	struct raw_key next_low = *low;
+
+	for (;;) {
+		unsigned level = raw_head(page)->level;
+		uint64_t pageno = le64_get(raw_head(page)->pageno), right = raw_right(page);
+		bool incomplete = raw_head(page)->flags & PAGE_INCOMPLETE;
+		struct raw_key own_high;
+		uint8_t *buf;
+		int rc;
+
+		follow_level(t, page);
+		check_low(t, page, &next_low);
+		raw_high(page, &own_high);
+		rc = level ? walk_children(t, page) : visit_leaf(t, page);
+		if (rc)
+			return rc;
+		if (same_high(&own_high, high)) {
+			if (incomplete)
+				problem(t->w, FSCK_STALE_MARK, "index %s, page %" PRIu64,
+					index_name(t), pageno);
+			return 0;
+		}
+		if (!incomplete) {
+			problem(t->w, FSCK_FENCE_HIGH, "index %s, page %" PRIu64, index_name(t),
+				pageno);
+			return 0;
+		}
+		rc = level_page(t, level, &buf);
+		if (rc)
+			return rc;
+		if (!fetch(t, right, pageno, (int)level, buf)) {
+			t->level[level].known = false;
+			return 0;
+		}
+		next_low = own_high;
+		page = buf;
+	}
+}
+
+/* Reads children [first, ...) of a page of level 1 into the batch; *count of them, ok[] says which are good. */
+static int read_batch(struct tree_walk *t, const uint8_t *page, unsigned first, unsigned *count,
+		      bool *ok)
+{
+	struct dev_request requests[BATCH_PAGES];
+	uint32_t page_size = t->w->raw.geo.page_size;
+	uint64_t from = le64_get(raw_head(page)->pageno);
+	unsigned left = raw_slots(page) - first, wanted = 0;
+	const char *why;
+	int rc;
+
+	if (!t->batch)
+		t->batch = malloc(BATCH_BYTES);
+	if (!t->batch)
+		return -ENOMEM;
+	*count = left < BATCH_BYTES / page_size ? left : BATCH_BYTES / page_size;
+	for (unsigned i = 0; i < *count; i++) {
+		uint64_t child = raw_child(page, first + i);
+
+		ok[i] = enter(t, child, from);
+		if (ok[i])
+			requests[wanted++] = (struct dev_request){
+				.buf = t->batch + (size_t)i * page_size,
+				.len = page_size,
+				.offset = child * BLOCK_SIZE,
+			};
+	}
+	rc = wanted ? dev_batch(t->w->raw.dev, requests, wanted) : 0;
+	if (rc == -ENOMEM)
+		return rc;
+	for (unsigned i = 0, request = 0; i < *count; i++) {
+		uint64_t child = raw_child(page, first + i);
+		const uint8_t *data = t->batch + (size_t)i * page_size;
+
+		if (!ok[i])
+			continue;
+		rc = requests[request++].result;
+		why = error_text(rc);
+		if (!rc)
+			rc = raw_judge_page(&t->w->raw, child, data, &why);
+		if (rc)
+			refuse(t, child, rc, why);
+		ok[i] = !rc && judge(t, child, data, 0);
+	}
+	return 0;
+}
+
+/* [low, high) that the parent's slot promises its child. */
+static void child_fences(const uint8_t *page, unsigned slot, struct raw_key *low,
+			 struct raw_key *high)
+{
+	struct raw_entry entry;
+
+	raw_entry(page, slot, &entry);
+	*low = entry.key;
+	if (slot + 1 < raw_slots(page)) {
+		raw_entry(page, slot + 1, &entry);
+		*high = entry.key;
+	} else {
+		raw_high(page, high);
+	}
+}
+
+static int walk_leaves(struct tree_walk *t, const uint8_t *page)
+{
+	unsigned slots = raw_slots(page), count = 0;
+	bool ok[BATCH_PAGES];
+	int rc = 0;
+
+	for (unsigned first = 0; first < slots && !rc; first += count) {
+		rc = read_batch(t, page, first, &count, ok);
+		for (unsigned i = 0; i < count && !rc; i++) {
+			struct raw_key low, high;
+
+			child_fences(page, first + i, &low, &high);
+			if (ok[i])
+				rc = walk_chain(t, t->batch + (size_t)i * t->w->raw.geo.page_size,
+						&low, &high);
+			else
+				t->level[0].known = false;
+		}
+	}
+	return rc;
+}
+
+static int walk_children(struct tree_walk *t, const uint8_t *page)
+{
+	unsigned level = raw_head(page)->level - 1u, slots = raw_slots(page);
+	uint64_t pageno = le64_get(raw_head(page)->pageno);
+	uint8_t *buf;
+	int rc;
+
+	if (level == 0)
+		return walk_leaves(t, page);
+	rc = level_page(t, level, &buf);
+	for (unsigned slot = 0; slot < slots && !rc; slot++) {
+		struct raw_key low, high;
+
+		child_fences(page, slot, &low, &high);
+		if (fetch(t, raw_child(page, slot), pageno, (int)level, buf))
+			rc = walk_chain(t, buf, &low, &high);
+		else
+			t->level[level].known = false;
+	}
+	return rc;
+}
+
+static int walk_from_root(struct tree_walk *t)
+{
+	uint64_t root = le64_get(t->w->raw.sb.root[t->index]);
+	struct raw_key low, high, none = {0};
+	uint8_t *page;
+	int rc = level_page(t, TREE_LEVELS_MAX - 1, &page);
+
+	if (rc || !fetch(t, root, 0, -1, page))
+		return rc;
+	raw_low(page, &low);
+	raw_high(page, &high);
+	if (low.len || high.len || (raw_head(page)->flags & PAGE_INCOMPLETE))
+		problem(t->w, FSCK_ROOT_SHAPE, "index %s, page %" PRIu64, index_name(t), root);
+	else
+		rc = walk_chain(t, page, &none, &none);
+	for (unsigned i = 0; i < TREE_LEVELS_MAX && !rc; i++)
+		if (t->level[i].known && t->level[i].right)
+			problem(t->w, FSCK_RIGHT_LINK,
+				"index %s, page %" PRIu64
+				": leads to page %" PRIu64 " instead of the end",
+				index_name(t), t->level[i].pageno, t->level[i].right);
+	return rc;
+}
+
+int pass1_tree(struct walk *w, unsigned index, entry_visitor visit)
+{
+	struct tree_walk t = {.w = w, .index = index, .visit = visit};
+	int rc = walk_from_root(&t);
+
+	for (unsigned i = 0; i < TREE_LEVELS_MAX; i++)
+		free(t.page[i]);
+	free(t.batch);
+	return rc;
+}
+
+/* -------------------------------------------------------------- fixed pages */
+
+int pass1_system(struct walk *w)
+{
+	static const uint64_t least[] = {
+		[COUNTER_INO] = INO_FIRST_FREE, [COUNTER_LOB] = 1, [COUNTER_PURGE] = 1,
+		[COUNTER_TXN] = 1,
+	};
+	const struct disk_system_page *system = (const void *)w->page_buf;
+	const struct geometry *geo = &w->raw.geo;
+	const char *why = "it is of another type";
+	int rc;
+
+	for (uint32_t group = 0; group < geo->group_count; group++)
+		claim_page(w, raw_bitmap_page(&w->raw, group));
+	claim_page(w, geo->system_page);
+	rc = raw_read_page(&w->raw, geo->system_page, w->page_buf, &why);
+	if (rc || system->head.type != PAGE_SYSTEM) {
+		problem(w, FSCK_SYSTEM_PAGE, "page %" PRIu64 ": %s", geo->system_page, why);
+		return 0;
+	}
+	w->counters_known = true;
+	for (unsigned i = 0; i < COUNTER_COUNT; i++)
+		w->counter[i] = le64_get(system->counter[i]);
+	for (unsigned i = 0; i < array_count(least); i++)
+		if (w->counter[i] < least[i])
+			problem(w, FSCK_COUNTER_MARK, "counter %u is %" PRIu64, i, w->counter[i]);
+	return 0;
+}

@@ -1,0 +1,317 @@
+/*
+ * Pass 3: extents and shares, two maps of disjoint intervals keyed by their
+ * last block.
+ *
+ * An extent has as many CRCs as blocks, lies in the data area, after its
+ * predecessor, and over no fixed page.  Each LOB has one owner: an inode, an
+ * attribute with a long value, or a purge record.  A block is used once, or,
+ * inside a share, as often as the share's reference count says.
+ */
+#include "fsck/walk.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ------------------------------------------------------------------- shares */
+
+int pass3_share(struct walk *w, const struct raw_entry *entry)
+{
+	uint64_t last = be64_get(entry->key.bytes), length;
+	struct disk_share share;
+	struct share_note *before = w->shares.count ? &w->shares.at[w->shares.count - 1] : NULL;
+	int rc;
+
+	if (entry->value_len != sizeof(share)) {
+		problem(w, FSCK_SHARE_VALUE, "share up to block %" PRIu64 ": %u bytes", last,
+			entry->value_len);
+		return 0;
+	}
+	memcpy(&share, entry->value, sizeof(share));
+	length = le32_get(share.length);
+	if (length == 0 || length > last || le32_get(share.references) < 2 ||
+	    !raw_blocks_valid(&w->raw, last + 1 - length, length)) {
+		problem(w, FSCK_SHARE_VALUE,
+			"share up to block %" PRIu64 ": %" PRIu64 " blocks, %" PRIu32 " references",
+			last, length, le32_get(share.references));
+		return 0;
+	}
+	if (before && before->start + before->length > last + 1 - length) {
+		problem(w, FSCK_SHARE_OVERLAP, "share up to block %" PRIu64, last);
+		return 0;
+	}
+	rc = table_room(w->shares);
+	if (!rc)
+		w->shares.at[w->shares.count++] = (struct share_note){
+			last + 1 - length, length, le32_get(share.references)};
+	return rc;
+}
+
+/* Index of the first share that ends behind `block`. */
+static size_t share_behind(const struct walk *w, uint64_t block)
+{
+	size_t low = 0, high = w->shares.count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		const struct share_note *share = &w->shares.at[middle];
+
+		if (share->start + share->length <= block)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static int compare_claims(const void *a, const void *b)
+{
+	const struct share_claim *x = a, *y = b;
+
+	return x->start < y->start ? -1 : x->start > y->start;
+}
+
+static int compare_u64(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * A share's blocks are each claimed `references` times: since every claim lies
+ * within the share, that is so when, with the starts and the ends of the claims
+ * sorted, the first r starts are the share's start, the last r ends its end,
+ * and each other start meets an end.
+ */
+static bool share_counts(const struct share_note *share, const uint64_t *starts,
+			 const uint64_t *ends, size_t count)
+{
+	size_t r = share->references;
+
+	if (count < r)
+		return false;
+	for (size_t i = 0; i < r; i++)
+		if (starts[i] != share->start ||
+		    ends[count - 1 - i] != share->start + share->length)
+			return false;
+	for (size_t i = r; i < count; i++)
+		if (starts[i] != ends[i - r])
+			return false;
+	return true;
+}
+
+static int compare_shares(struct walk *w)
+{
+	size_t claims = w->share_claims.count, next = 0;
+	uint64_t *starts = calloc(claims + 1, sizeof(*starts));
+	uint64_t *ends = calloc(claims + 1, sizeof(*ends));
+	int rc = starts && ends ? 0 : -ENOMEM;
+
+	if (!rc) {
+		qsort(w->share_claims.at, claims, sizeof(*w->share_claims.at), compare_claims);
+		for (size_t i = 0; i < w->shares.count; i++) {
+			const struct share_note *share = &w->shares.at[i];
+			size_t count = 0;
+
+			for (; next < claims &&
+			       w->share_claims.at[next].start < share->start + share->length;
+			     next++, count++) {
+				starts[count] = w->share_claims.at[next].start;
+				ends[count] = starts[count] + w->share_claims.at[next].length;
+			}
+			qsort(ends, count, sizeof(*ends), compare_u64);
+			if (!share_counts(share, starts, ends, count))
+				problem(w, FSCK_SHARE_COUNT,
+					"share of block %" PRIu64 ", %" PRIu64 " blocks: %" PRIu32
+					" references",
+					share->start, share->length, share->references);
+		}
+	}
+	free(starts);
+	free(ends);
+	return rc;
+}
+
+/* ------------------------------------------------------------------ extents */
+
+bool raw_extent_decode(const struct raw_entry *entry, struct extent *out, const char **why)
+{
+	uint64_t last = be64_get(entry->key.bytes + 8);
+	struct disk_extent extent;
+	uint64_t crc_bytes;
+
+	*why = NULL;
+	if (entry->value_len < sizeof(extent)) {
+		*why = "too short";
+		return false;
+	}
+	memcpy(&extent, entry->value, sizeof(extent));
+	*out = (struct extent){
+		.lob = be64_get(entry->key.bytes),
+		.first = last + 1 - le32_get(extent.length),
+		.start = le64_get(extent.start),
+		.length = le32_get(extent.length),
+		.unwritten = extent.flags & EXTENT_UNWRITTEN,
+		.crcs = entry->value + sizeof(extent),
+	};
+	crc_bytes = out->unwritten ? 0 : (uint64_t)out->length * sizeof(le32);
+	if (extent.flags & ~EXTENT_UNWRITTEN || extent.codec)
+		*why = "unknown flags or codec";
+	else if (out->length == 0 || le32_get(extent.stored) != out->length)
+		*why = "impossible length";
+	else if (last + 1 < out->length || last >= (uint64_t)FILE_BYTES_MAX / BLOCK_SIZE + 1)
+		*why = "outside any file";
+	else if (entry->value_len - sizeof(extent) != crc_bytes)
+		*why = "checksums do not match the length";
+	return *why == NULL;
+}
+
+static int compare_owners(const void *a, const void *b)
+{
+	const struct lob_owner *x = a, *y = b;
+
+	return x->lob < y->lob ? -1 : x->lob > y->lob;
+}
+
+static void owner_text(const struct lob_owner *owner, char *text, size_t size)
+{
+	static const char *const kinds[] = {"inode", "an attribute of inode", "purge record"};
+
+	snprintf(text, size, "%s %" PRIu64, kinds[owner->kind], owner->id);
+}
+
+int pass3_begin(struct walk *w)
+{
+	struct lob_owner *at = w->owners.at;
+	char one[64], other[64];
+
+	if (w->owners.count)
+		qsort(at, w->owners.count, sizeof(*at), compare_owners);
+	for (size_t i = 0; i < w->owners.count; i++) {
+		if (i && at[i].lob == at[i - 1].lob) {
+			owner_text(&at[i - 1], one, sizeof(one));
+			owner_text(&at[i], other, sizeof(other));
+			problem(w, FSCK_LOB_OWNERS, "content %" PRIu64 ": %s and %s", at[i].lob,
+				one, other);
+		} else if (w->counters_known && at[i].lob >= w->counter[COUNTER_LOB]) {
+			problem_fix(w, FSCK_LOB_MARK, FIX_COUNTER, COUNTER_LOB, at[i].lob + 1,
+				    "content %" PRIu64 ": high-water mark is %" PRIu64, at[i].lob,
+				    w->counter[COUNTER_LOB]);
+		}
+	}
+	return 0;
+}
+
+static void lob_end(struct walk *w)
+{
+	struct lob_owner *owner = w->owners.at + w->lob.owner;
+	struct inode_note *note;
+
+	if (!w->lob.any || w->lob.owner == w->owners.count || owner->lob != w->lob.lob)
+		return;
+	owner->has_extents = true;
+	if (owner->kind == OWNER_INODE) {
+		note = note_find(w, owner->id);
+		check(note != NULL);
+		note->blocks_found = w->lob.blocks;
+	} else if (owner->kind == OWNER_XATTR &&
+		   (w->lob.blocks != owner->expected || w->lob.next_block != owner->expected)) {
+		problem(w, FSCK_XATTR_LENGTH,
+			"inode %" PRIu64 ", content %" PRIu64 ": %" PRIu64 " blocks instead of %" PRIu64,
+			owner->id, owner->lob, w->lob.blocks, owner->expected);
+	}
+}
+
+static void lob_begin(struct walk *w, uint64_t lob)
+{
+	size_t owner = w->lob.owner;
+
+	lob_end(w);
+	while (owner < w->owners.count && w->owners.at[owner].lob < lob)
+		owner++;
+	w->lob = (struct lob_state){.any = true, .lob = lob, .owner = owner};
+	if (owner == w->owners.count || w->owners.at[owner].lob != lob)
+		problem(w, FSCK_LOB_UNOWNED, "content %" PRIu64, lob);
+}
+
+/* The parts that lie in shares are counted later, the others at once. */
+static int claim_extent(struct walk *w, const struct extent *e)
+{
+	uint64_t at = e->start, end = e->start + e->length, twice;
+	size_t next = share_behind(w, at);
+
+	while (at < end) {
+		const struct share_note *share =
+			next < w->shares.count ? &w->shares.at[next] : NULL;
+		uint64_t stop = end;
+
+		if (share && share->start <= at) {
+			int rc = table_room(w->share_claims);
+
+			if (rc)
+				return rc;
+			if (share->start + share->length < stop)
+				stop = share->start + share->length;
+			w->share_claims.at[w->share_claims.count++] =
+				(struct share_claim){at, stop - at};
+			claim_blocks(w, at, stop - at, &twice);
+			next++;
+		} else {
+			if (share && share->start < stop)
+				stop = share->start;
+			claim_blocks(w, at, stop - at, &twice);
+			if (twice != UINT64_MAX)
+				problem(w, FSCK_BLOCK_TWICE,
+					"block %" PRIu64 ": content %" PRIu64
+					", file block %" PRIu64,
+					twice, e->lob, e->first + (twice - e->start));
+		}
+		at = stop;
+	}
+	return 0;
+}
+
+int pass3_extent(struct walk *w, const struct raw_entry *entry)
+{
+	struct extent e;
+	const char *why;
+	uint64_t lob = be64_get(entry->key.bytes);
+
+	if (!w->lob.any || lob != w->lob.lob)
+		lob_begin(w, lob);
+	if (!raw_extent_decode(entry, &e, &why)) {
+		problem(w, FSCK_EXTENT_VALUE, "content %" PRIu64 ", file block %" PRIu64 ": %s", lob,
+			be64_get(entry->key.bytes + 8), why);
+		return 0;
+	}
+	if (e.first < w->lob.next_block)
+		problem(w, FSCK_EXTENT_OVERLAP, "content %" PRIu64 ", file block %" PRIu64, lob,
+			e.first);
+	w->lob.next_block = e.first + e.length;
+	w->lob.blocks += e.length;
+	if (!raw_blocks_valid(&w->raw, e.start, e.length) ||
+	    raw_blocks_fixed(&w->raw, e.start, e.length)) {
+		problem(w, FSCK_EXTENT_PLACE,
+			"content %" PRIu64 ", file block %" PRIu64 ": block %" PRIu64
+			", %" PRIu32 " blocks",
+			lob, e.first, e.start, e.length);
+		return 0;
+	}
+	return claim_extent(w, &e);
+}
+
+int pass3_finish(struct walk *w)
+{
+	lob_end(w);
+	for (size_t i = 0; i < w->owners.count; i++) {
+		const struct lob_owner *owner = &w->owners.at[i];
+
+		if (owner->kind == OWNER_XATTR && !owner->has_extents)
+			problem(w, FSCK_XATTR_LENGTH,
+				"inode %" PRIu64 ", content %" PRIu64 ": no blocks", owner->id,
+				owner->lob);
+	}
+	return w->shares.count ? compare_shares(w) : 0;
+}

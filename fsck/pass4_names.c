@@ -1,0 +1,249 @@
+/*
+ * Pass 4: names, links, the shape of the tree of directories.
+ *
+ * Entries come in the order of their parents.  For each inode the names are
+ * counted and compared with its link count at the end:
+ *
+ *	directory with its name   nlink = 2 + subdirectories, entries = names in it
+ *	other with names          nlink = names
+ *	no name, nlink 0          an orphan: fine with a purge record (pass 6)
+ *	no name, nlink > 0        repaired by making it an orphan when nothing
+ *	                          would be lost, else reported
+ *
+ * A directory is reached when the chain of its holders ends at the root.
+ */
+#include "fsck/walk.h"
+
+#include "fsck/hash_group.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+struct names_state {
+	struct inode_note *parent; /* of the entries that come at present; NULL: no such inode */
+	uint64_t parent_ino;
+	struct hash_group group;
+};
+
+int pass4_begin(struct walk *w)
+{
+	w->names = malloc(sizeof(*w->names));
+	if (!w->names)
+		return -ENOMEM;
+	w->names->parent = NULL;
+	w->names->parent_ino = 0;
+	hash_group_init(&w->names->group);
+	return 0;
+}
+
+void pass4_free(struct walk *w)
+{
+	free(w->names);
+}
+
+/* ------------------------------------------------------------------ entries */
+
+static bool name_valid(const uint8_t *name, size_t len)
+{
+	if (len == 0 || len > NAME_BYTES_MAX || memchr(name, 0, len) || memchr(name, '/', len))
+		return false;
+	return !(name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.')));
+}
+
+static void enter_directory(struct walk *w, uint64_t parent)
+{
+	struct names_state *s = w->names;
+
+	s->parent_ino = parent;
+	s->parent = note_find(w, parent);
+	if (!s->parent)
+		problem(w, FSCK_DIRENT_PARENT, "directory %" PRIu64 " does not exist", parent);
+	else if (!S_ISDIR(s->parent->mode))
+		problem(w, FSCK_DIRENT_PARENT, "inode %" PRIu64 " is not a directory", parent);
+}
+
+static void link_directory(struct walk *w, struct inode_note *child, uint64_t parent)
+{
+	struct names_state *s = w->names;
+
+	if (child->names_found > 1) {
+		problem(w, FSCK_DIR_NAMES, "directory %" PRIu64 ": another in %" PRIu64, child->ino,
+			parent);
+		return;
+	}
+	if (child->ino == INO_ROOT)
+		problem(w, FSCK_DIR_NAMES, "the root directory, in %" PRIu64, parent);
+	else if (child->parent != parent)
+		problem_fix(w, FSCK_DIR_PARENT, FIX_PARENT, child->ino, parent,
+			    "directory %" PRIu64 ": %" PRIu64 " instead of %" PRIu64, child->ino,
+			    child->parent, parent);
+	child->parent = parent;
+	if (s->parent)
+		s->parent->subdirs_found++;
+}
+
+static void link_child(struct walk *w, uint64_t parent, const struct disk_dirent *dirent,
+		       const uint8_t *name, size_t len)
+{
+	uint64_t ino = le64_get(dirent->child);
+	struct inode_note *child = note_find(w, ino);
+
+	if (!child) {
+		problem(w, FSCK_DIRENT_CHILD, "directory %" PRIu64 ", %s: inode %" PRIu64, parent,
+			hash_group_text(&w->names->group, name, len), ino);
+		return;
+	}
+	if (dirent->type != IFTODT(child->mode))
+		problem(w, FSCK_DIRENT_TYPE, "directory %" PRIu64 ", %s: %u instead of %u", parent,
+			hash_group_text(&w->names->group, name, len), dirent->type, IFTODT(child->mode));
+	child->names_found++;
+	if (S_ISDIR(child->mode))
+		link_directory(w, child, parent);
+}
+
+int pass4_name(struct walk *w, const struct raw_entry *entry)
+{
+	struct names_state *s = w->names;
+	uint64_t parent = be64_get(entry->key.bytes), suffix = be64_get(entry->key.bytes + 8);
+	size_t len = entry->value_len - sizeof(struct disk_dirent);
+	struct disk_dirent dirent;
+	const uint8_t *name = entry->value + sizeof(dirent);
+
+	if (parent != s->parent_ino || parent == 0)
+		enter_directory(w, parent);
+	if (s->parent)
+		s->parent->entries_found++;
+	if (entry->value_len <= sizeof(dirent) || !name_valid(name, len)) {
+		problem(w, FSCK_DIRENT_VALUE, "directory %" PRIu64 ", key %#" PRIx64, parent, suffix);
+		return 0;
+	}
+	memcpy(&dirent, entry->value, sizeof(dirent));
+	if (suffix >> 7 != raw_name_hash(&w->raw, name, len))
+		problem(w, FSCK_DIRENT_HASH, "directory %" PRIu64 ", %s: key %#" PRIx64, parent,
+			hash_group_text(&s->group, name, len), suffix);
+	if (!hash_group_add(&s->group, parent, suffix >> 7, name, len))
+		problem(w, FSCK_DIRENT_TWICE, "directory %" PRIu64 ", %s", parent,
+			hash_group_text(&s->group, name, len));
+	link_child(w, parent, &dirent, name, len);
+	return 0;
+}
+
+/* ------------------------------------------------------------- reachability */
+
+/* The directory that holds this one; NULL where the chain breaks off. */
+static struct inode_note *holder(const struct walk *w, const struct inode_note *note)
+{
+	struct inode_note *parent = note->names_found ? note_find(w, note->parent) : NULL;
+
+	return parent && S_ISDIR(parent->mode) ? parent : NULL;
+}
+
+/*
+ * Follows the chain of holders up to a directory whose fate is known, then goes
+ * the same way again and marks.  Each directory is marked once, so the whole
+ * is linear.
+ */
+static void mark_chain(struct walk *w, struct inode_note *from)
+{
+	struct inode_note *at = from;
+	bool reached = false;
+
+	while (at && !(at->flags & (NOTE_REACHED | NOTE_DETACHED | NOTE_WALKING))) {
+		at->flags |= NOTE_WALKING;
+		at = holder(w, at);
+	}
+	if (at && (at->flags & NOTE_WALKING))
+		problem(w, FSCK_DIR_DETACHED, "directory %" PRIu64 " is inside itself", at->ino);
+	else
+		reached = at && (at->flags & NOTE_REACHED);
+	for (at = from; at && (at->flags & NOTE_WALKING); at = holder(w, at))
+		at->flags = (uint16_t)((at->flags & ~NOTE_WALKING) |
+				       (reached ? NOTE_REACHED : NOTE_DETACHED));
+}
+
+static void mark_reachable(struct walk *w)
+{
+	struct inode_note *root = note_find(w, INO_ROOT);
+
+	if (!root || !S_ISDIR(root->mode))
+		problem(w, FSCK_INODE_ROOT, "inode %u is %s", INO_ROOT,
+			root ? "not a directory" : "missing");
+	else
+		root->flags |= NOTE_REACHED;
+	if (root && S_ISDIR(root->mode) && root->parent != INO_ROOT)
+		problem_fix(w, FSCK_DIR_PARENT, FIX_PARENT, INO_ROOT, INO_ROOT,
+			    "the root directory: %" PRIu64, root->parent);
+	for (size_t i = 0; i < w->inodes.count; i++)
+		if (S_ISDIR(w->inodes.at[i].mode))
+			mark_chain(w, &w->inodes.at[i]);
+}
+
+/* ------------------------------------------------------------------- counts */
+
+static void fix_nlink(struct walk *w, const struct inode_note *note, uint32_t want)
+{
+	/* a purge record would take an inode whose link count is put right */
+	enum fix_kind kind = note->nlink == 0 ? FIX_UNORPHAN : FIX_NLINK;
+
+	if (want > LINKS_MAX)
+		problem_unfixable(w, FSCK_NLINK, "inode %" PRIu64 ": %" PRIu32 " names", note->ino,
+				  want);
+	else if (note->nlink == 0)
+		problem_fix(w, FSCK_ORPHAN_NAMED, kind, note->ino, want,
+			    "inode %" PRIu64 ": %" PRIu32 " names", note->ino, note->names_found);
+	else
+		problem_fix(w, FSCK_NLINK, kind, note->ino, want,
+			    "inode %" PRIu64 ": %" PRIu32 " instead of %" PRIu32, note->ino,
+			    note->nlink, want);
+}
+
+static bool has_contents(const struct inode_note *note)
+{
+	return note->lob || (note->flags & NOTE_CONTENTS) || note->entries_found ||
+	       note->xattrs_found;
+}
+
+static void judge_unnamed(struct walk *w, const struct inode_note *note)
+{
+	bool directory = S_ISDIR(note->mode);
+
+	if (note->nlink == 0) {
+		if (directory && note->entries_found)
+			problem(w, FSCK_ORPHAN_PARENT, "directory %" PRIu64 ": %" PRIu64 " entries",
+				note->ino, note->entries_found);
+		else if (!(note->flags & NOTE_PURGED))
+			problem_fix(w, FSCK_ORPHAN, FIX_ORPHAN, note->ino, 0, "inode %" PRIu64,
+				    note->ino);
+	} else if (directory && note->entries_found) {
+		problem(w, FSCK_DIR_DETACHED, "directory %" PRIu64 ": it has no name", note->ino);
+	} else if (has_contents(note) || note->purge_key) {
+		problem_unfixable(w, FSCK_UNNAMED, "inode %" PRIu64 ": it has contents", note->ino);
+	} else {
+		problem_fix(w, FSCK_UNNAMED, FIX_ORPHAN, note->ino, 0, "inode %" PRIu64, note->ino);
+	}
+}
+
+static void judge_links(struct walk *w, const struct inode_note *note)
+{
+	bool named = note->names_found || note->ino == INO_ROOT;
+	uint32_t want = S_ISDIR(note->mode) ? 2 + note->subdirs_found : note->names_found;
+
+	if (!named)
+		judge_unnamed(w, note);
+	else if (note->nlink != want)
+		fix_nlink(w, note, want);
+	if (S_ISDIR(note->mode) && note->entries != note->entries_found)
+		problem_fix(w, FSCK_DIR_ENTRIES, FIX_ENTRIES, note->ino, note->entries_found,
+			    "directory %" PRIu64 ": %" PRIu64 " instead of %" PRIu64, note->ino,
+			    note->entries, note->entries_found);
+}
+
+void pass4_finish(struct walk *w)
+{
+	mark_reachable(w);
+	for (size_t i = 0; i < w->inodes.count; i++)
+		judge_links(w, &w->inodes.at[i]);
+}

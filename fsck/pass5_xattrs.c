@@ -1,0 +1,98 @@
+/*
+ * Pass 5: extended attributes.
+ *
+ * Like names: keyed by inode and hash.  A long value is a LOB of its own with
+ * exactly as many blocks as it needs (pass 3 compares).
+ */
+#include "fsck/walk.h"
+
+#include "fsck/hash_group.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct xattrs_state {
+	struct hash_group group;
+};
+
+int pass5_begin(struct walk *w)
+{
+	w->xattrs = malloc(sizeof(*w->xattrs));
+	if (!w->xattrs)
+		return -ENOMEM;
+	hash_group_init(&w->xattrs->group);
+	return 0;
+}
+
+void pass5_free(struct walk *w)
+{
+	free(w->xattrs);
+}
+
+static bool xattr_valid(const struct disk_xattr *xattr, const uint8_t *name, unsigned value_len)
+{
+	uint32_t length = le32_get(xattr->value_len);
+	bool external = xattr->flags & XATTR_EXTERNAL;
+	unsigned behind = value_len - (unsigned)sizeof(*xattr);
+
+	if (xattr->name_len == 0 || xattr->name_len > behind ||
+	    memchr(name, 0, xattr->name_len) || (xattr->flags & ~XATTR_EXTERNAL) ||
+	    length > XATTR_VALUE_MAX)
+		return false;
+	if (external)
+		return behind == xattr->name_len && le64_get(xattr->lob) && length;
+	return behind == xattr->name_len + length && !le64_get(xattr->lob);
+}
+
+static int remember_lob(struct walk *w, uint64_t ino, const struct disk_xattr *xattr)
+{
+	int rc = table_room(w->owners);
+
+	if (!rc)
+		w->owners.at[w->owners.count++] = (struct lob_owner){
+			.lob = le64_get(xattr->lob),
+			.id = ino,
+			.expected = (le32_get(xattr->value_len) + BLOCK_SIZE - 1) / BLOCK_SIZE,
+			.kind = OWNER_XATTR,
+		};
+	return rc;
+}
+
+int pass5_xattr(struct walk *w, const struct raw_entry *entry)
+{
+	uint64_t ino = be64_get(entry->key.bytes), suffix = be64_get(entry->key.bytes + 8);
+	struct inode_note *note = note_find(w, ino);
+	struct disk_xattr xattr;
+	const uint8_t *name = entry->value + sizeof(xattr);
+
+	if (note)
+		note->xattrs_found++;
+	else
+		problem(w, FSCK_XATTR_OWNER, "inode %" PRIu64 " does not exist", ino);
+	if (entry->value_len >= sizeof(xattr))
+		memcpy(&xattr, entry->value, sizeof(xattr));
+	if (entry->value_len < sizeof(xattr) || !xattr_valid(&xattr, name, entry->value_len)) {
+		problem(w, FSCK_XATTR_VALUE, "inode %" PRIu64 ", key %#" PRIx64, ino, suffix);
+		return 0;
+	}
+	if (suffix >> 7 != raw_name_hash(&w->raw, name, xattr.name_len))
+		problem(w, FSCK_XATTR_HASH, "inode %" PRIu64 ", %s: key %#" PRIx64, ino,
+			hash_group_text(&w->xattrs->group, name, xattr.name_len), suffix);
+	if (!hash_group_add(&w->xattrs->group, ino, suffix >> 7, name, xattr.name_len))
+		problem(w, FSCK_XATTR_TWICE, "inode %" PRIu64 ", %s", ino,
+			hash_group_text(&w->xattrs->group, name, xattr.name_len));
+	return xattr.flags & XATTR_EXTERNAL ? remember_lob(w, ino, &xattr) : 0;
+}
+
+void pass5_finish(struct walk *w)
+{
+	for (size_t i = 0; i < w->inodes.count; i++) {
+		const struct inode_note *note = &w->inodes.at[i];
+
+		if (note->xattrs != note->xattrs_found)
+			problem_fix(w, FSCK_XATTR_COUNT, FIX_XATTRS, note->ino, note->xattrs_found,
+				    "inode %" PRIu64 ": %" PRIu32 " instead of %" PRIu32, note->ino,
+				    note->xattrs, note->xattrs_found);
+	}
+}

@@ -1,0 +1,130 @@
+/*
+ * Pass 7: the allocation bitmaps against all that was claimed.
+ *
+ * A set bit that nothing claims is a leak: harmless, and repaired.  A claimed
+ * block whose bit is clear would be given to the next file: repaired by setting
+ * the bit.  Both only when the whole volume could be walked (INV-FSCK-1).
+ */
+#include "fsck/walk.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* A group's words, with the difference of one kind, are looked through by next_run(). */
+struct group {
+	uint32_t number;
+	uint64_t first;            /* block of bit 0 */
+	uint64_t bits;             /* of blocks that exist */
+	const uint8_t *on_disk;    /* may be unaligned */
+	const uint64_t *claimed;
+	uint64_t *scratch;
+};
+
+static uint64_t disk_word(const struct group *g, uint64_t i)
+{
+	uint64_t word;
+
+	memcpy(&word, g->on_disk + i * sizeof(word), sizeof(word));
+	return word;
+}
+
+/* What a bitmap page built anew has to hold. */
+static void list_claimed(struct walk *w, const struct group *g)
+{
+	uint64_t from = 0, start, count;
+
+	while (next_run(g->claimed, &from, g->bits, &start, &count))
+		list_fix(w, &(struct fsck_fix){FIX_SET_BITS, g->first + start, count});
+}
+
+static void report_leaks(struct walk *w, const struct group *g)
+{
+	uint64_t words = w->raw.geo.group_blocks / 64, from = 0, start, count;
+
+	for (uint64_t i = 0; i < words; i++)
+		g->scratch[i] = disk_word(g, i) & ~g->claimed[i];
+	while (next_run(g->scratch, &from, g->bits, &start, &count))
+		problem_fix(w, FSCK_BLOCK_LEAKED, FIX_CLEAR_BITS, g->first + start, count,
+			    "block %" PRIu64 ", %" PRIu64 " blocks", g->first + start, count);
+	from = g->bits;
+	if (next_run(g->scratch, &from, w->raw.geo.group_blocks, &start, &count)) {
+		problem_fix(w, FSCK_BITMAP_END, FIX_NEW_BITMAP, g->number, 0,
+			    "group %" PRIu32 ", bit %" PRIu64, g->number, start);
+		list_claimed(w, g);
+	}
+}
+
+static void report_free(struct walk *w, const struct group *g)
+{
+	uint64_t words = w->raw.geo.group_blocks / 64, from = 0, start, count;
+
+	for (uint64_t i = 0; i < words; i++)
+		g->scratch[i] = g->claimed[i] & ~disk_word(g, i);
+	while (next_run(g->scratch, &from, g->bits, &start, &count))
+		problem_fix(w, FSCK_BLOCK_FREE, FIX_SET_BITS, g->first + start, count,
+			    "block %" PRIu64 ", %" PRIu64 " blocks", g->first + start, count);
+}
+
+static uint64_t count_bits(const struct group *g, uint64_t words)
+{
+	uint64_t sum = 0;
+
+	for (uint64_t i = 0; i < words; i++)
+		sum += (uint64_t)__builtin_popcountll(disk_word(g, i));
+	return sum;
+}
+
+static void compare_group(struct walk *w, const struct group *g)
+{
+	uint64_t words = w->raw.geo.group_blocks / 64;
+
+	w->result->blocks_used += count_bits(g, words);
+	if (memcmp(g->on_disk, g->claimed, words * 8) == 0)
+		return;
+	report_leaks(w, g);
+	report_free(w, g);
+}
+
+static bool read_bitmap(struct walk *w, const struct group *g)
+{
+	const struct disk_bitmap_page *page = (const void *)w->page_buf;
+	uint64_t pageno = raw_bitmap_page(&w->raw, g->number);
+	const char *why = "it is of another type or group";
+	int rc = raw_read_page(&w->raw, pageno, w->page_buf, &why);
+
+	if (!rc && page->head.type == PAGE_BITMAP && le32_get(page->group) == g->number)
+		return true;
+	problem_fix(w, FSCK_BITMAP_PAGE, FIX_NEW_BITMAP, g->number, 0,
+		    "group %" PRIu32 ", page %" PRIu64 ": %s", g->number, pageno, why);
+	list_claimed(w, g);
+	return false;
+}
+
+int pass7_bitmaps(struct walk *w)
+{
+	const struct geometry *geo = &w->raw.geo;
+	static_assert(GROUP_BLOCKS(PAGE_SIZE_MIN) % 64 == 0, "groups are whole words");
+	uint64_t *scratch = malloc(geo->group_blocks / 8);
+	int rc = scratch ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; i < geo->group_count && !rc; i++) {
+		uint64_t first = (uint64_t)i * geo->group_blocks;
+		uint64_t left = w->raw.groups_end - geo->groups_start - first;
+		struct group g = {
+			.number = i,
+			.first = geo->groups_start + first,
+			.bits = left < geo->group_blocks ? left : geo->group_blocks,
+			.on_disk = w->page_buf + sizeof(struct disk_bitmap_page),
+			.claimed = w->blocks + first / 64,
+			.scratch = scratch,
+		};
+
+		if (walk_cancelled(w))
+			rc = -ECANCELED;
+		else if (read_bitmap(w, &g))
+			compare_group(w, &g);
+	}
+	free(scratch);
+	return rc;
+}

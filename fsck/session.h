@@ -1,0 +1,48 @@
+/*
+ * One run of fsck.blinkfs on one volume.
+ *
+ *	lock -> superblock -> clean and not forced: done
+ *	-> log: empty, or replayed in memory -> walk
+ *	-> nothing hidden and something repairable: a round of repair, walk again ...
+ *	-> clean: replay for good, clear the damage flag; else set it
+ *
+ * Nothing is written before the first walk has ended, and with `no` nothing at
+ * all.  Crash: superblock updates are atomic (INV-SB-1), for repairs see
+ * repair.h, replay is recovery.
+ */
+#ifndef BLINKFS_FSCK_SESSION_H
+#define BLINKFS_FSCK_SESSION_H
+
+#include "fsck/check.h"
+
+enum fsck_exit {
+	EXIT_CLEAN = 0,
+	EXIT_CORRECTED = 1,
+	EXIT_UNCORRECTED = 4,
+	EXIT_OPERATIONAL = 8,
+	EXIT_USAGE = 16,
+	EXIT_CANCELLED = 32,
+};
+
+enum session_mode {
+	MODE_ASK,    /* report; ask once when there is a terminal, else leave it */
+	MODE_NO,     /* -n: only read */
+	MODE_REPAIR, /* -p, -a, -y */
+};
+
+struct session_options {
+	enum session_mode mode;
+	bool force;   /* -f: walk although it is marked as clean */
+	bool data;    /* --data */
+	bool verbose;
+	bool (*cancelled)(void *arg); /* asked between pages; may be NULL */
+	bool (*ask)(void *arg, const char *question); /* MODE_ASK; NULL = no */
+	void (*print)(void *arg, const char *line);   /* without newline */
+	void *arg;
+	uint64_t lock_wait_ns;
+};
+
+/* Returns bits of enum fsck_exit. */
+int session_run(const char *path, const struct session_options *options) must_check;
+
+#endif

@@ -1,0 +1,267 @@
+/*
+ * fsck_walk(): the order of the passes, reporting, memory.  See walk.h.
+ */
+#include "fsck/walk.h"
+
+#include "engine/base/error.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define DETAIL_BYTES 1536u
+#define FIXES_MAX 1000000u /* repaired in one round; more in the next */
+
+static const struct fsck_problem_kind kinds[] = {
+#define X(name, number, severity, repair, title)                                              \
+	{number, SEVERITY_##severity, REPAIR_##repair, #name, title},
+#include "fsck/problem.def"
+#undef X
+};
+
+const struct fsck_problem_kind *fsck_problem_kind(unsigned number)
+{
+	for (size_t i = 0; i < array_count(kinds); i++)
+		if (kinds[i].number == number)
+			return &kinds[i];
+	return NULL;
+}
+
+/* ---------------------------------------------------------------- reporting */
+
+static void deliver(struct walk *w, enum fsck_problem_id id, bool repairable, const char *format,
+		    va_list args)
+{
+	const struct fsck_problem_kind *kind = fsck_problem_kind(id);
+	struct fsck_result *result = w->result;
+	char detail[DETAIL_BYTES];
+
+	vsnprintf(detail, sizeof(detail), format, args);
+	if (kind->severity != SEVERITY_NOTE)
+		result->problems++;
+	if (kind->severity > SEVERITY_COUNT)
+		result->serious++;
+	if (kind->severity == SEVERITY_HIDES)
+		result->whole = false;
+	if (repairable)
+		result->repairable++;
+	if (w->report) {
+		struct fsck_problem found = {
+			.number = kind->number,
+			.severity = kind->severity,
+			.repair = repairable ? kind->repair : REPAIR_NONE,
+			.title = kind->title,
+			.detail = detail,
+		};
+		w->report(w->report_arg, &found);
+	}
+}
+
+void problem(struct walk *w, enum fsck_problem_id id, const char *detail, ...)
+{
+	va_list args;
+
+	check(fsck_problem_kind(id)->repair != REPAIR_SAFE);
+	va_start(args, detail);
+	deliver(w, id, false, detail, args);
+	va_end(args);
+}
+
+void problem_unfixable(struct walk *w, enum fsck_problem_id id, const char *detail, ...)
+{
+	va_list args;
+
+	va_start(args, detail);
+	deliver(w, id, false, detail, args);
+	va_end(args);
+}
+
+void list_fix(struct walk *w, const struct fsck_fix *fix)
+{
+	struct fsck_result *result = w->result;
+
+	if (!w->options->collect_fixes)
+		return;
+	if (result->fix_count == FIXES_MAX ||
+	    (result->fix_count == w->fix_room &&
+	     table_grow((void **)&result->fixes, result->fix_count, &w->fix_room,
+			sizeof(*result->fixes)))) {
+		result->more_fixes = true;
+		return;
+	}
+	result->fixes[result->fix_count++] = *fix;
+}
+
+void problem_fix(struct walk *w, enum fsck_problem_id id, enum fix_kind kind, uint64_t fix_id,
+		 uint64_t value, const char *detail, ...)
+{
+	va_list args;
+
+	check(fsck_problem_kind(id)->repair == REPAIR_SAFE);
+	list_fix(w, &(struct fsck_fix){kind, fix_id, value});
+	va_start(args, detail);
+	deliver(w, id, true, detail, args);
+	va_end(args);
+}
+
+bool walk_cancelled(const struct walk *w)
+{
+	return w->options->cancelled && w->options->cancelled(w->options->arg);
+}
+
+void walk_progress(const struct walk *w, const char *what)
+{
+	if (w->options->progress)
+		w->options->progress(w->options->arg, what);
+}
+
+/* ------------------------------------------------------------------- tables */
+
+int table_grow(void **at, size_t count, size_t *room, size_t element)
+{
+	size_t more = count ? count * 2 : 32;
+	void *moved = reallocarray(*at, more, element);
+
+	if (!moved)
+		return -ENOMEM;
+	*at = moved;
+	*room = more;
+	return 0;
+}
+
+struct inode_note *note_find(const struct walk *w, uint64_t ino)
+{
+	size_t low = 0, high = w->inodes.count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (w->inodes.at[middle].ino < ino)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low == w->inodes.count || w->inodes.at[low].ino != ino)
+		return NULL;
+	return &w->inodes.at[low];
+}
+
+/* ---------------------------------------------------------------- the passes */
+
+static int visit_unused(struct walk *w, const struct raw_entry *entry)
+{
+	(void)entry;
+	problem(w, FSCK_INDEX_UNUSED, "this program does not know what its entries mean");
+	return 0;
+}
+
+static int walk_indexes(struct walk *w)
+{
+	static const struct {
+		const char *what;
+		unsigned index;
+		entry_visitor visit;
+		int (*begin)(struct walk *w);
+	} order[] = {
+		{"shared extents", INDEX_SHARES, pass3_share, NULL},
+		{"purge records", INDEX_PURGE, pass6_purge, NULL},
+		{"inodes", INDEX_INODES, pass2_inode, NULL},
+		{"extended attributes", INDEX_XATTRS, pass5_xattr, pass5_begin},
+		{"names", INDEX_DIRENTS, pass4_name, pass4_begin},
+		{"extents", INDEX_LOB, pass3_extent, pass3_begin},
+		{"transactions", INDEX_TXN, visit_unused, NULL},
+		{"overlays", INDEX_OVERLAY, visit_unused, NULL},
+	};
+
+	for (size_t i = 0; i < array_count(order); i++) {
+		int rc = order[i].begin ? order[i].begin(w) : 0;
+
+		walk_progress(w, order[i].what);
+		if (!rc)
+			rc = pass1_tree(w, order[i].index, order[i].visit);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int compare_and_finish(struct walk *w)
+{
+	int rc = pass3_finish(w);
+
+	if (rc)
+		return rc;
+	walk_progress(w, "links and counts");
+	pass2_finish(w);
+	pass5_finish(w);
+	pass6_finish(w);
+	pass4_finish(w);
+	walk_progress(w, "bitmaps");
+	claim_pages_as_blocks(w);
+	rc = pass7_bitmaps(w);
+	if (!rc && w->options->data) {
+		walk_progress(w, "file contents");
+		rc = pass8_data(w);
+	}
+	return rc;
+}
+
+static int walk_open(struct walk *w, struct device *dev)
+{
+	uint64_t blocks, pages;
+	int rc = raw_open(&w->raw, dev);
+
+	if (rc)
+		return rc;
+	blocks = (uint64_t)w->raw.geo.group_count * w->raw.geo.group_blocks;
+	pages = blocks / w->raw.geo.page_blocks + 1;
+	w->blocks = calloc(blocks / 64 + 1, sizeof(uint64_t));
+	w->pages = calloc(pages / 64 + 1, sizeof(uint64_t));
+	w->page_buf = malloc(w->raw.geo.page_size);
+	w->result->blocks_total = w->raw.groups_end - w->raw.geo.groups_start;
+	return w->blocks && w->pages && w->page_buf ? 0 : -ENOMEM;
+}
+
+static void walk_free(struct walk *w)
+{
+	pass4_free(w);
+	pass5_free(w);
+	free(w->inodes.at);
+	free(w->purges.at);
+	free(w->shares.at);
+	free(w->share_claims.at);
+	free(w->owners.at);
+	free(w->blocks);
+	free(w->pages);
+	free(w->page_buf);
+}
+
+int fsck_walk(struct device *dev, const struct fsck_options *options, fsck_report report,
+	      void *arg, struct fsck_result *result)
+{
+	struct walk w = {
+		.options = options, .report = report, .report_arg = arg, .result = result,
+	};
+	int rc;
+
+	memset(result, 0, sizeof(*result));
+	result->whole = true;
+	rc = walk_open(&w, dev);
+	if (!rc)
+		rc = pass1_system(&w);
+	if (!rc)
+		rc = walk_indexes(&w);
+	if (!rc)
+		rc = compare_and_finish(&w);
+	walk_free(&w);
+	return rc;
+}
+
+void fsck_result_free(struct fsck_result *result)
+{
+	free(result->fixes);
+	result->fixes = NULL;
+	result->fix_count = 0;
+}

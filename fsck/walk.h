@@ -1,0 +1,194 @@
+/*
+ * Inside fsck_walk(): what the passes share.
+ *
+ * Each index is walked once, page by page and in key order (pass 1), and each
+ * of its entries is handed to the pass that understands it:
+ *
+ *	index     entries go to        which remembers
+ *	shares    pass 3               ranges and reference counts
+ *	purge     pass 6               records; blocks that they name
+ *	inodes    pass 2               one struct inode_note each, in ino order
+ *	xattrs    pass 5               counts; LOBs of long values
+ *	dirents   pass 4               names found; holders of directories
+ *	lob       pass 3               blocks; sums by owner
+ *	txn, overlay                   nothing: not in use in this version
+ *
+ * Then each pass compares what it remembered, and pass 7 compares all that was
+ * claimed with the bitmaps.
+ *
+ * INV-FSCK-1: a repair is derived only from a walk in which nothing was hidden
+ *	(result->whole): what could not be read might own what seems to be free.
+ * INV-FSCK-2: whatever the bytes are, the walk ends: a page is entered once
+ *	(claimed before it is read), levels descend, entries ascend.
+ */
+#ifndef BLINKFS_FSCK_WALK_H
+#define BLINKFS_FSCK_WALK_H
+
+#include "fsck/check.h"
+#include "fsck/raw.h"
+
+/* ---------------------------------------------------------- what is remembered */
+
+enum note_flags {
+	NOTE_CONTENTS = 1, /* inline bytes that somebody may miss */
+	NOTE_DEAD = 2,     /* has a pending dead range */
+	NOTE_PURGED = 4,   /* its purge record exists and agrees */
+	NOTE_REACHED = 8,  /* directory: reached from the root */
+	NOTE_WALKING = 16, /* directory: on the path that is being followed */
+	NOTE_DETACHED = 32,/* directory: cannot be reached; reported */
+};
+
+struct inode_note {
+	uint64_t ino, lob, size, parent, purge_key;
+	uint64_t blocks, blocks_found;
+	uint64_t entries, entries_found;
+	uint32_t nlink, names_found, subdirs_found;
+	uint32_t xattrs, xattrs_found;
+	uint16_t mode;
+	uint16_t flags; /* enum note_flags */
+};
+
+struct purge_note {
+	uint64_t key, ino, lob, first, end;
+	uint8_t kind; /* enum purge_kind */
+};
+
+struct share_note {
+	uint64_t start, length;
+	uint32_t references;
+};
+
+/* A use of blocks inside a share. */
+struct share_claim {
+	uint64_t start, length;
+};
+
+enum owner_kind { OWNER_INODE, OWNER_XATTR, OWNER_PURGE };
+
+struct lob_owner {
+	uint64_t lob;
+	uint64_t id;       /* inode number or purge key */
+	uint64_t expected; /* OWNER_XATTR: blocks */
+	uint8_t kind;      /* enum owner_kind */
+	bool has_extents;
+};
+
+/* An array that grows. */
+#define TABLE(type)                                                                       \
+	struct {                                                                          \
+		type *at;                                                                 \
+		size_t count, room;                                                       \
+	}
+
+struct walk {
+	struct raw_volume raw;
+	const struct fsck_options *options;
+	fsck_report report;
+	void *report_arg;
+	struct fsck_result *result;
+	size_t fix_room;
+
+	uint64_t *pages;  /* one bit a page: reached by a tree or fixed (INV-FSCK-2) */
+	uint64_t *blocks; /* one bit a block from groups_start: claimed */
+	uint64_t counter[COUNTER_COUNT];
+	bool counters_known;
+	uint8_t *page_buf; /* for single pages outside the tree walk */
+
+	TABLE(struct inode_note) inodes;
+	TABLE(struct purge_note) purges;
+	TABLE(struct share_note) shares;
+	TABLE(struct share_claim) share_claims;
+	TABLE(struct lob_owner) owners; /* sorted by lob once pass 3 begins */
+
+	struct names_state *names;   /* pass 4 */
+	struct xattrs_state *xattrs; /* pass 5 */
+	struct lob_state {           /* pass 3: the LOB that is being read */
+		bool any;
+		uint64_t lob, next_block, blocks, end;
+		size_t owner;        /* index of the first owner with lob >= this one */
+	} lob;
+};
+
+/* ------------------------------------------------------------------- walk.c */
+
+/* Reports; the detail says where. */
+void problem(struct walk *w, enum fsck_problem_id id, const char *detail, ...) printf_like(3, 4);
+/* Reports, and lists what would repair it. */
+void problem_fix(struct walk *w, enum fsck_problem_id id, enum fix_kind kind, uint64_t fix_id,
+		 uint64_t value, const char *detail, ...) printf_like(6, 7);
+/* One more step of the repair just listed. */
+void list_fix(struct walk *w, const struct fsck_fix *fix);
+/* The same kind of problem where this instance cannot be repaired. */
+void problem_unfixable(struct walk *w, enum fsck_problem_id id, const char *detail, ...) printf_like(3, 4);
+
+bool walk_cancelled(const struct walk *w);
+void walk_progress(const struct walk *w, const char *what);
+
+/* Makes room for one more element; -ENOMEM. */
+int table_grow(void **at, size_t count, size_t *room, size_t element) must_check;
+#define table_room(table)                                                                 \
+	((table).count < (table).room                                                     \
+		 ? 0                                                                      \
+		 : table_grow((void **)&(table).at, (table).count, &(table).room,         \
+			      sizeof(*(table).at)))
+
+/* NULL when there is none.  Needs pass 2. */
+struct inode_note *note_find(const struct walk *w, uint64_t ino);
+
+/* --------------------------------------------------------------- blocks.c */
+
+/* Marks a page as reached; false when it was already. */
+bool claim_page(struct walk *w, uint64_t pageno);
+/*
+ * Marks blocks within the groups as used by a file or a purge record; *first_twice
+ * gets the first that was claimed already, UINT64_MAX when none was.
+ */
+void claim_blocks(struct walk *w, uint64_t start, uint64_t count, uint64_t *first_twice);
+/* Adds the pages to the blocks; what is both is reported. */
+void claim_pages_as_blocks(struct walk *w);
+
+/* Runs of set bits in `bits`, from *from on: false when there is no more below `end`. */
+bool next_run(const uint64_t *bits, uint64_t *from, uint64_t end, uint64_t *start, uint64_t *count);
+
+/* ------------------------------------------------------------------ passes */
+
+typedef int (*entry_visitor)(struct walk *w, const struct raw_entry *entry);
+
+int pass1_tree(struct walk *w, unsigned index, entry_visitor visit) must_check;
+int pass1_system(struct walk *w) must_check;
+
+int pass2_inode(struct walk *w, const struct raw_entry *entry) must_check;
+void pass2_finish(struct walk *w);
+
+int pass3_share(struct walk *w, const struct raw_entry *entry) must_check;
+int pass3_begin(struct walk *w) must_check;
+int pass3_extent(struct walk *w, const struct raw_entry *entry) must_check;
+int pass3_finish(struct walk *w) must_check;
+
+int pass4_begin(struct walk *w) must_check;
+int pass4_name(struct walk *w, const struct raw_entry *entry) must_check;
+void pass4_finish(struct walk *w);
+void pass4_free(struct walk *w);
+
+int pass5_begin(struct walk *w) must_check;
+int pass5_xattr(struct walk *w, const struct raw_entry *entry) must_check;
+void pass5_finish(struct walk *w);
+void pass5_free(struct walk *w);
+
+int pass6_purge(struct walk *w, const struct raw_entry *entry) must_check;
+void pass6_finish(struct walk *w);
+
+int pass7_bitmaps(struct walk *w) must_check;
+
+int pass8_data(struct walk *w) must_check;
+
+/* The extent in a record: false when it is malformed, *why says how. */
+struct extent {
+	uint64_t lob, first, start;
+	uint32_t length;
+	bool unwritten;
+	const uint8_t *crcs; /* length times le32 */
+};
+bool raw_extent_decode(const struct raw_entry *entry, struct extent *out, const char **why);
+
+#endif
