@@ -1,0 +1,216 @@
+# Build of blinkfs.  Two commands matter: `make run` and `make test`; `make help` lists the rest.
+#
+#   make                 build/blinkfs, build/mkfs.blinkfs, build/fsck.blinkfs
+#   make SAN=1 test      the same under AddressSanitizer and UBSan, in build/san
+#   make TSAN=1 test     the race programs under ThreadSanitizer, in build/tsan
+#   make CC=clang BUILD=build/clang
+#
+# Layers, each an archive of the folders below it; an arrow never runs back up (make lint):
+#
+#   libblink.a  engine/base engine/dev log engine
+#   libcore.a   fs (without fs/server)
+#   libfsck.a   fsck, but its main: what blinkfs dump, fsck.blinkfs and tests share
+#   libmkfs.a   mkfs, but its main
+#
+# A source file is found by its place; nothing has to be added here for a new one.
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
+
+ifdef SAN
+VARIANT := san
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+endif
+ifdef TSAN
+VARIANT := tsan
+SANITIZE := -fsanitize=thread -fno-omit-frame-pointer
+endif
+
+BUILD ?= build$(if $(VARIANT),/$(VARIANT))
+PREFIX ?= /usr/local
+VERSION := 0.1
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+AR := ar
+PKG_CONFIG ?= pkg-config
+
+# V=1 shows the commands.
+Q = $(if $(V),,@echo '  $(notdir $@)';)
+OPTIMIZE ?= -O2 -g
+WARNINGS := -Wall -Wextra -Werror
+CFLAGS_ALL = -std=c11 -D_GNU_SOURCE -DBLINKFS_VERSION='"$(VERSION)"' -I. $(WARNINGS) $(OPTIMIZE) \
+	-pthread $(SANITIZE) $(CFLAGS)
+LDFLAGS_ALL = -pthread $(SANITIZE) $(LDFLAGS)
+
+# Headers of a package only for the files that may include them (see lint).
+ENGINE_PACKAGES := liburing libisal libxxhash
+FUSE_PACKAGES := fuse3 libcjson
+MKFS_PACKAGES := blkid uuid
+TEST_PACKAGES := criterion
+pkg = $(shell $(PKG_CONFIG) $(1) $(2))
+
+# ---------------------------------------------------------------- sources
+
+BLINK_SOURCES := $(wildcard engine/base/*.c engine/dev/*.c log/*.c engine/*.c)
+CORE_SOURCES := $(wildcard fs/*.c fs/core/*.c)
+SERVER_SOURCES := $(wildcard fs/server/*.c)
+FSCK_SOURCES := $(wildcard fsck/*.c)
+MKFS_SOURCES := $(wildcard mkfs/*.c)
+TEST_LIB_SOURCES := $(wildcard tests/lib/*.c)
+
+UNIT_SOURCES := $(wildcard tests/unit/*.c)
+PLAIN_SOURCES := $(wildcard tests/race/*.c tests/model/*.c tests/crash/*.c tests/fault/*.c \
+	tests/fuzz/*.c)
+BENCH_SOURCES := $(wildcard bench/*.c)
+MOUNT_SCRIPTS := $(wildcard tests/mount/test_*.sh)
+
+objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+programs_of = $(patsubst %.c,$(BUILD)/%,$(1))
+kind = $(filter tests/$(1)/%,$(PLAIN_SOURCES))
+
+ARCHIVES := $(BUILD)/libmkfs.a $(BUILD)/libfsck.a $(BUILD)/libcore.a $(BUILD)/libblink.a
+PROGRAMS := $(BUILD)/blinkfs $(BUILD)/mkfs.blinkfs $(BUILD)/fsck.blinkfs
+UNIT_PROGRAMS := $(call programs_of,$(UNIT_SOURCES))
+PLAIN_PROGRAMS := $(call programs_of,$(PLAIN_SOURCES))
+BENCH_PROGRAMS := $(call programs_of,$(BENCH_SOURCES))
+
+ALL_SOURCES := $(BLINK_SOURCES) $(CORE_SOURCES) $(SERVER_SOURCES) $(FSCK_SOURCES) $(MKFS_SOURCES) \
+	$(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(PLAIN_SOURCES) $(BENCH_SOURCES)
+
+# ------------------------------------------------------------------ build
+
+.PHONY: all objects tests bench
+all: $(PROGRAMS)
+# Everything that compiles, linked or not.
+objects: $(call objects_of,$(ALL_SOURCES))
+tests: $(UNIT_PROGRAMS) $(PLAIN_PROGRAMS)
+bench: $(BENCH_PROGRAMS)
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_ALL) $(PACKAGE_CFLAGS) -MMD -MP -c $< -o $@
+
+$(call objects_of,$(SERVER_SOURCES)): PACKAGE_CFLAGS = $(call pkg,--cflags,$(FUSE_PACKAGES))
+$(call objects_of,$(MKFS_SOURCES)): PACKAGE_CFLAGS = $(call pkg,--cflags,$(MKFS_PACKAGES))
+
+archive = $(Q)rm -f $@ && $(AR) rcs $@ $^
+$(BUILD)/libblink.a: $(call objects_of,$(BLINK_SOURCES))
+	$(archive)
+$(BUILD)/libcore.a: $(call objects_of,$(CORE_SOURCES))
+	$(archive)
+$(BUILD)/libfsck.a: $(call objects_of,$(filter-out fsck/main.c,$(FSCK_SOURCES)))
+	$(archive)
+$(BUILD)/libmkfs.a: $(call objects_of,$(filter-out mkfs/main.c,$(MKFS_SOURCES)))
+	$(archive)
+$(BUILD)/libtest.a: $(call objects_of,$(TEST_LIB_SOURCES))
+	$(archive)
+
+ENGINE_LIBS = $(call pkg,--libs,$(ENGINE_PACKAGES))
+link = $(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^
+
+$(BUILD)/blinkfs: $(call objects_of,$(SERVER_SOURCES)) $(BUILD)/libfsck.a $(BUILD)/libcore.a \
+		$(BUILD)/libblink.a
+	$(link) $(call pkg,--libs,$(FUSE_PACKAGES)) $(ENGINE_LIBS)
+$(BUILD)/mkfs.blinkfs: $(BUILD)/obj/mkfs/main.o $(BUILD)/libmkfs.a $(BUILD)/libcore.a $(BUILD)/libblink.a
+	$(link) $(call pkg,--libs,$(MKFS_PACKAGES)) $(ENGINE_LIBS)
+$(BUILD)/fsck.blinkfs: $(BUILD)/obj/fsck/main.o $(BUILD)/libfsck.a $(BUILD)/libcore.a $(BUILD)/libblink.a
+	$(link) $(ENGINE_LIBS)
+
+TEST_ARCHIVES := $(BUILD)/libtest.a $(ARCHIVES)
+$(UNIT_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(TEST_ARCHIVES)
+	@mkdir -p $(@D)
+	$(link) $(call pkg,--libs,$(TEST_PACKAGES) $(MKFS_PACKAGES)) $(ENGINE_LIBS)
+$(PLAIN_PROGRAMS) $(BENCH_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(TEST_ARCHIVES)
+	@mkdir -p $(@D)
+	$(link) $(call pkg,--libs,$(MKFS_PACKAGES)) $(ENGINE_LIBS)
+
+-include $(patsubst %.o,%.d,$(call objects_of,$(ALL_SOURCES)))
+
+# ------------------------------------------------------------------ tests
+# A program run without arguments is short (see tests/README.md); soak runs the
+# same programs with a large TEST_SCALE.
+
+.PHONY: test test-unit test-model test-race test-crash test-fault test-fuzz test-mount soak
+RUN_TESTS := BUILD=$(BUILD) TSAN=$(TSAN) tests/run.sh
+UNIT_TESTS := $(UNIT_PROGRAMS)
+MODEL_TESTS := $(call programs_of,$(call kind,model))
+RACE_TESTS := $(call programs_of,$(call kind,race))
+CRASH_TESTS := $(call programs_of,$(call kind,crash))
+FAULT_TESTS := $(call programs_of,$(call kind,fault))
+FUZZ_TESTS := $(call programs_of,$(call kind,fuzz))
+
+ifdef TSAN
+TESTS := $(RACE_TESTS)
+else ifdef SAN
+TESTS := $(UNIT_TESTS) $(MODEL_TESTS) $(CRASH_TESTS) $(FAULT_TESTS) $(FUZZ_TESTS) $(MOUNT_SCRIPTS)
+else
+TESTS := $(UNIT_TESTS) $(MODEL_TESTS) $(RACE_TESTS) $(CRASH_TESTS) $(FAULT_TESTS) $(FUZZ_TESTS) \
+	$(MOUNT_SCRIPTS)
+endif
+
+test: $(if $(TSAN),,all) $(filter $(BUILD)/%,$(TESTS))
+	@$(RUN_TESTS) $(TESTS)
+test-unit: $(UNIT_TESTS)
+	@$(RUN_TESTS) $^
+test-model: $(MODEL_TESTS)
+	@$(RUN_TESTS) $^
+test-race: $(RACE_TESTS)
+	@$(RUN_TESTS) $^
+test-crash: $(CRASH_TESTS)
+	@$(RUN_TESTS) $^
+test-fault: $(FAULT_TESTS)
+	@$(RUN_TESTS) $^
+test-fuzz: $(FUZZ_TESTS)
+	@$(RUN_TESTS) $^
+test-mount: all
+	@$(RUN_TESTS) $(MOUNT_SCRIPTS)
+soak: all $(MODEL_TESTS) $(RACE_TESTS) $(CRASH_TESTS) $(FAULT_TESTS) $(FUZZ_TESTS)
+	@TEST_SCALE=$${TEST_SCALE:-50} TEST_TIMEOUT=$${TEST_TIMEOUT:-14400} $(RUN_TESTS) \
+		$(filter $(BUILD)/%,$(filter-out $(PROGRAMS),$^)) $(MOUNT_SCRIPTS)
+
+# --------------------------------------------------------- trying it out
+
+.PHONY: run stop
+run:
+	@.ci/install
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) .ci/demo start
+stop:
+	@BUILD=$(BUILD) .ci/demo stop
+
+# -------------------------------------------------------------- the rest
+
+.PHONY: install format lint clean help
+MAN_PAGES := $(wildcard fs/*.8 mkfs/*.8 fsck/*.8)
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/man/man8
+	install -m 755 $(BUILD)/blinkfs $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(BUILD)/mkfs.blinkfs $(BUILD)/fsck.blinkfs $(DESTDIR)$(PREFIX)/sbin
+	install -m 644 $(MAN_PAGES) $(DESTDIR)$(PREFIX)/share/man/man8
+
+HEADERS := $(wildcard engine/base/*.h engine/dev/*.h log/*.h engine/*.h fs/*.h fs/*/*.h fsck/*.h \
+	mkfs/*.h tests/*/*.h)
+format:
+	clang-format -i $(ALL_SOURCES) $(HEADERS)
+lint:
+	@tests/lint.sh
+
+clean:
+	rm -rf $(BUILD)
+
+help:
+	@echo 'make run          build, format ./blinkfs.img, mount it on ./mnt'
+	@echo 'make stop         unmount it again'
+	@echo 'make test         all tests, short (SAN=1: under ASan+UBSan, TSAN=1: races under TSan)'
+	@echo 'make test-unit    one kind: unit, model, race, crash, fault, fuzz, mount'
+	@echo 'make soak         the same programs for hours (TEST_SCALE=50)'
+	@echo 'make all          the programs; objects: compile only; tests, bench: their programs'
+	@echo 'make install      into DESTDIR, PREFIX (/usr/local)'
+	@echo 'make lint format  layer and static checks; clang-format'
+	@echo 'make clean        removes BUILD (build; build/san; build/tsan)'

@@ -1,0 +1,201 @@
+/*
+ * Power cuts between and inside the mini-transactions of structure changes:
+ * at every recorded write and flush of a load that splits and merges, also
+ * while recovering.  Each state must recover to a tree that passes its check
+ * and holds exactly a prefix of the operations, no shorter than what had been
+ * made durable.
+ */
+#include "engine/base/message.h"
+#include "engine/flush.h"
+#include "engine/mtr.h"
+#include "tests/lib/scratch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define OPS_MAX 400u
+#define INDEX INDEX_SHARES
+
+/* Operation i inserts (or deletes) the key order[i]; its value is i. */
+struct op {
+	uint32_t key;
+	bool delete;
+	size_t durable_at; /* event from which on it must be found; SIZE_MAX: never synced */
+};
+
+static struct op ops[OPS_MAX];
+static unsigned op_count;
+static uint64_t states;
+
+static noreturn void fail(const char *what, size_t event, int mode, uint64_t seed)
+{
+	fprintf(stderr, "crash_tree: %s: cut before event %zu, mode %d, seed %lu\n", what, event,
+		mode, seed);
+	abort();
+}
+
+static int apply(struct volume *v, unsigned i)
+{
+	uint8_t key[8], value[300] = {0};
+	struct mtr *m;
+	int rc = mtr_begin(v, 0, &m);
+
+	if (rc)
+		return rc;
+	be64_put(key, ops[i].key);
+	value[0] = (uint8_t)i;
+	value[1] = (uint8_t)(i >> 8);
+	mtr_want_key(m, INDEX, key, 8);
+	do {
+		rc = mtr_latch(m);
+		if (rc)
+			break;
+		if (ops[i].delete)
+			mtr_delete(m, INDEX, key, 8);
+		else
+			mtr_put(m, INDEX, key, 8, value, sizeof(value));
+		rc = mtr_commit(m);
+	} while (rc == -BE_AGAIN);
+	mtr_end(m);
+	return rc;
+}
+
+/* Is the tree what the first n operations make? */
+static bool is_prefix(const uint32_t *found, const bool *there, unsigned n)
+{
+	int last[OPS_MAX];
+
+	for (unsigned k = 0; k < OPS_MAX; k++)
+		last[k] = -1;
+	for (unsigned i = 0; i < n; i++)
+		last[ops[i].key] = ops[i].delete ? -1 : (int)i;
+	for (unsigned k = 0; k < OPS_MAX; k++)
+		if (there[k] != (last[k] >= 0) || (there[k] && found[k] != (uint32_t)last[k]))
+			return false;
+	return true;
+}
+
+static bool verify(struct volume *v, size_t event)
+{
+	uint32_t found[OPS_MAX];
+	bool there[OPS_MAX] = {false};
+	struct tree_cursor c;
+	unsigned at_least = 0;
+	int rc = tree_cursor_open(&c, &v->index[INDEX], NULL, 0);
+
+	while (rc == 0 && (rc = tree_cursor_next(&c)) == 0) {
+		uint64_t key = be64_get(c.key.bytes);
+
+		check(key < OPS_MAX);
+		there[key] = true;
+		found[key] = c.value[0] | (uint32_t)c.value[1] << 8;
+	}
+	tree_cursor_close(&c);
+	if (rc != -BE_END)
+		return false;
+	for (unsigned i = 0; i < op_count; i++)
+		if (ops[i].durable_at <= event)
+			at_least = i + 1;
+	for (unsigned n = op_count + 1; n-- > at_least;)
+		if (is_prefix(found, there, n))
+			return scratch_problems(v) == 0;
+	return false;
+}
+
+static int open_state(struct device *dev, struct volume **out)
+{
+	struct volume_options options = {.cache_bytes = SCRATCH_CACHE, .no_background = true};
+
+	return volume_open(out, dev, &options);
+}
+
+static void try_state(struct device *recorded, size_t event, enum dev_cut_mode mode, uint64_t seed,
+		      bool again)
+{
+	struct device *dev;
+	struct volume *v;
+	bool varies;
+
+	check(dev_record_state(recorded, event, mode, seed, &dev, &varies) == 0);
+	if (!varies) {
+		dev_close(dev);
+		return;
+	}
+	states++;
+	if (again)
+		dev_record_start(dev);
+	if (open_state(dev, &v))
+		fail("does not open", event, mode, seed);
+	if (!verify(v, event))
+		fail("not a prefix, or not whole", event, mode, seed);
+	if (!again) {
+		volume_abandon(v);
+		return;
+	}
+	/* INV: a recovery that is cut short is simply run again. */
+	for (size_t cut = 0; cut <= dev_record_count(dev); cut += 1 + dev_record_count(dev) / 12) {
+		struct device *second;
+		struct volume *w;
+
+		check(dev_record_state(dev, cut, CUT_TORN, seed + cut, &second, &varies) == 0);
+		states++;
+		if (open_state(second, &w))
+			fail("does not open after a cut in recovery", event, mode, seed);
+		if (!verify(w, event))
+			fail("wrong after a cut in recovery", event, mode, seed);
+		volume_abandon(w);
+	}
+	volume_abandon(v);
+}
+
+/* The volume stays open: it owns the device that remembers. */
+static struct volume *record(struct device *dev, uint64_t seed, unsigned inserts, unsigned deletes)
+{
+	struct volume *v;
+	bool there[OPS_MAX] = {false};
+
+	dev_record_start(dev);
+	check(open_state(dev, &v) == 0);
+	op_count = 0;
+	while (op_count < inserts + deletes) {
+		struct op *op = &ops[op_count];
+
+		op->key = (uint32_t)(random_next(&seed) % OPS_MAX);
+		op->delete = op_count >= inserts;
+		op->durable_at = SIZE_MAX;
+		if (op->delete != there[op->key])
+			continue;
+		there[op->key] = !op->delete;
+		op_count++;
+		check(apply(v, op_count - 1) == 0);
+		if (random_next(&seed) % 8 == 0) {
+			check(volume_sync(v) == 0);
+			op->durable_at = dev_record_count(dev);
+		}
+		if (random_next(&seed) % 24 == 0)
+			check(flush_until(v->flusher, log_next_lsn(v->log)) == 0);
+	}
+	dev_record_stop(dev);
+	return v;
+}
+
+int main(void)
+{
+	unsigned scale = test_scale();
+
+	message_quiet(LOG_CRIT);
+	for (uint64_t seed = 1; seed <= scale; seed++) {
+		struct device *dev = scratch_format(SCRATCH_BYTES, SCRATCH_PAGE, SCRATCH_LOG);
+		struct volume *recorded = record(dev, seed, 150, 140);
+		size_t count = dev_record_count(dev);
+
+		for (size_t event = 0; event <= count; event++) {
+			for (enum dev_cut_mode mode = CUT_PREFIX; mode <= CUT_TORN; mode++)
+				try_state(dev, event, mode, seed * 7919 + event,
+					  event % 16 == 0 && mode == CUT_TORN);
+		}
+		volume_abandon(recorded);
+	}
+	printf("crash_tree: %lu states\n", states);
+	return 0;
+}

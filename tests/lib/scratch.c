@@ -1,0 +1,78 @@
+#include "tests/lib/scratch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void demand(int rc, const char *what)
+{
+	if (rc == 0)
+		return;
+	fprintf(stderr, "scratch volume: %s: %s\n", what, error_text(rc));
+	abort();
+}
+
+struct device *scratch_format(uint64_t size_bytes, uint32_t page_size, uint64_t log_bytes)
+{
+	struct format_params params = {
+		.size_bytes = size_bytes,
+		.page_size = page_size,
+		.log_bytes = log_bytes,
+		.uuid = "scratch-volume!",
+		.hash_seed = "scratch-hashseed",
+	};
+	struct device *dev;
+
+	demand(dev_open_memory(&dev, size_bytes), "device");
+	demand(volume_format(dev, &params, NULL), "format");
+	return dev;
+}
+
+struct volume *scratch_open(struct device *dev, bool background)
+{
+	struct volume_options options = {
+		.cache_bytes = SCRATCH_CACHE,
+		.log_buffer_bytes = 1u << 20,
+		.no_background = !background,
+	};
+	struct volume *volume;
+
+	demand(volume_open(&volume, dev, &options), "open");
+	return volume;
+}
+
+struct volume *scratch_volume(void)
+{
+	return scratch_open(scratch_format(SCRATCH_BYTES, SCRATCH_PAGE, SCRATCH_LOG), false);
+}
+
+static void print_problem(void *arg, const char *text)
+{
+	(void)arg;
+	fprintf(stderr, "volume_check: %s\n", text);
+}
+
+uint64_t scratch_problems(struct volume *volume)
+{
+	struct check_report report = {.problem = print_problem};
+
+	demand(volume_check(volume, &report), "check");
+	return report.problems;
+}
+
+struct device *scratch_crash(struct volume *volume)
+{
+	struct device *after;
+
+	/* Whatever was written has arrived; nothing more will. */
+	demand(dev_record_cut(volume->dev, dev_record_count(volume->dev), &after), "cut");
+	volume_abandon(volume);
+	return after;
+}
+
+unsigned test_scale(void)
+{
+	const char *text = getenv("TEST_SCALE");
+	long scale = text ? strtol(text, NULL, 10) : 1;
+
+	return scale > 0 ? (unsigned)scale : 1;
+}

@@ -1,0 +1,320 @@
+/*
+ * The B-link index under concurrency.
+ *
+ * 1. Oracle: threads own disjoint keys that are neighbours in the tree, insert
+ *    and delete them with searches and scans among them; every search and every
+ *    scan must see exactly what its thread put, whatever others split and merge.
+ * 2. Forced interleavings: at named points one thread stops until another has
+ *    done something, so that each window of the protocol is surely visited.
+ */
+#include "engine/mtr.h"
+#include "engine/purge.h"
+#include "tests/lib/scratch.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define THREADS 6u
+#define KEYS_PER_THREAD 400u
+#define INDEX INDEX_SHARES
+
+static struct volume *open_volume(void)
+{
+	return scratch_open(scratch_format(64u << 20, SCRATCH_PAGE, 2u << 20), true);
+}
+
+static void demand(bool ok, const char *what)
+{
+	if (ok)
+		return;
+	fprintf(stderr, "race_tree: %s\n", what);
+	abort();
+}
+
+static void make_key(uint8_t key[8], unsigned thread, unsigned i)
+{
+	be64_put(key, (uint64_t)i * THREADS + thread);
+}
+
+static void change(struct volume *v, const uint8_t key[8], bool delete, uint8_t fill)
+{
+	uint8_t value[200];
+	struct mtr *m;
+	int rc = mtr_begin(v, 0, &m);
+
+	demand(rc == 0, "mtr_begin");
+	memset(value, fill, sizeof(value));
+	mtr_want_key(m, INDEX, key, 8);
+	do {
+		rc = mtr_latch(m);
+		if (rc)
+			break;
+		if (delete)
+			mtr_delete(m, INDEX, key, 8);
+		else
+			mtr_put(m, INDEX, key, 8, value, sizeof(value));
+		rc = mtr_commit(m);
+	} while (rc == -BE_AGAIN);
+	mtr_end(m);
+	demand(rc == 0, "commit");
+}
+
+static bool exists(struct volume *v, const uint8_t key[8], uint8_t fill)
+{
+	uint8_t value[200];
+	size_t len;
+	int rc = tree_get(&v->index[INDEX], key, 8, value, sizeof(value), &len);
+
+	demand(rc == 0 || rc == -BE_NOTFOUND, "tree_get");
+	if (rc)
+		return false;
+	demand(len == sizeof(value) && value[0] == fill && value[199] == fill, "value");
+	return true;
+}
+
+/* ------------------------------------------------------------- 1. oracle */
+
+struct worker {
+	struct volume *v;
+	unsigned number;
+	uint64_t seed;
+	unsigned rounds;
+	struct os_thread thread;
+	bool there[KEYS_PER_THREAD];
+};
+
+/* Own keys are seen exactly once by a scan of everything. */
+static void scan(struct worker *w)
+{
+	bool seen[KEYS_PER_THREAD] = {false};
+	struct tree_cursor c;
+	uint64_t previous = 0;
+	bool first = true;
+	int rc = tree_cursor_open(&c, &w->v->index[INDEX], NULL, 0);
+
+	while (rc == 0 && (rc = tree_cursor_next(&c)) == 0) {
+		uint64_t key = be64_get(c.key.bytes);
+
+		demand(first || key > previous, "scan ascends");
+		first = false;
+		previous = key;
+		if (key % THREADS == w->number)
+			seen[key / THREADS] = true;
+	}
+	tree_cursor_close(&c);
+	demand(rc == -BE_END, "scan ends");
+	demand(memcmp(seen, w->there, sizeof(seen)) == 0, "scan sees what exists");
+}
+
+static void work(void *arg)
+{
+	struct worker *w = arg;
+	uint8_t key[8];
+
+	for (unsigned r = 0; r < w->rounds; r++) {
+		unsigned i = random_next(&w->seed) % KEYS_PER_THREAD;
+		/* Phases of mostly inserting and mostly deleting: splits and merges. */
+		bool grow = r / 500 % 2 == 0;
+
+		make_key(key, w->number, i);
+		demand(exists(w->v, key, (uint8_t)i) == w->there[i], "search sees what exists");
+		if (w->there[i] != grow) {
+			change(w->v, key, w->there[i], (uint8_t)i);
+			w->there[i] = !w->there[i];
+		}
+		if (r % 400 == 399)
+			scan(w);
+	}
+}
+
+static void oracle(uint64_t seed)
+{
+	static struct worker worker[THREADS];
+	struct volume *v = open_volume();
+
+	for (unsigned t = 0; t < THREADS; t++) {
+		worker[t] = (struct worker){.v = v, .number = t, .seed = seed + t,
+					    .rounds = 6000 * test_scale()};
+		demand(os_thread_start(&worker[t].thread, "work", work, &worker[t]) == 0, "thread");
+	}
+	for (unsigned t = 0; t < THREADS; t++)
+		os_thread_join(&worker[t].thread);
+	demand(stat_read(&v->stats, STAT_tree_splits_leaf) > 20, "pages were split");
+	demand(stat_read(&v->stats, STAT_tree_merges) > 0, "pages were merged");
+	demand(stat_read(&v->stats, STAT_tree_index_latch_x) == 0, "no index latch X");
+	demand(scratch_problems(v) == 0, "check");
+	demand(volume_close(v) == 0, "close");
+}
+
+/* ------------------------------------------- 2. forced interleavings */
+
+/*
+ * The thread `victim` stops at its first `point` until the main thread has run
+ * `meanwhile`.
+ */
+static struct {
+	const char *point;
+	_Atomic int state;          /* 0 armed, 1 stopped there, 2 go on */
+	struct waitq changed;
+} gate;
+static _Thread_local bool is_victim;
+
+static void stop_at_gate(const char *name)
+{
+	int armed = 0;
+
+	if (!is_victim || strcmp(name, gate.point) != 0 ||
+	    !atomic_compare_exchange_strong(&gate.state, &armed, 1))
+		return;
+	while (atomic_load(&gate.state) != 2) {
+		const struct os *os = os_current();
+		uint32_t sequence = atomic_load(&gate.changed.sequence);
+
+		if (atomic_load(&gate.state) != 2)
+			os->wait(os, &gate.changed.sequence, sequence, 1000000);
+	}
+}
+
+struct scene {
+	struct volume *v;
+	const char *point;
+	void (*victim)(struct volume *v);
+	void (*meanwhile)(struct volume *v);
+	_Atomic bool done;
+};
+
+static void run_victim(void *arg)
+{
+	struct scene *scene = arg;
+
+	is_victim = true;
+	scene->victim(scene->v);
+	atomic_store(&scene->done, true);
+}
+
+static void play(struct scene *scene, const char *name)
+{
+	struct os_thread thread;
+	uint8_t key[8];
+
+	scene->v = open_volume();
+	for (unsigned i = 0; i < 200; i++) {
+		make_key(key, 0, i * 2);
+		change(scene->v, key, false, (uint8_t)i);
+	}
+	gate.point = scene->point;
+	atomic_store(&gate.state, 0);
+	atomic_store(&scene->done, false);
+	os_linux_set_point_handler(stop_at_gate);
+	demand(os_thread_start(&thread, "victim", run_victim, scene) == 0, "thread");
+	while (atomic_load(&gate.state) == 0 && !atomic_load(&scene->done))
+		sched_yield();
+	demand(atomic_load(&gate.state) == 1, name);
+	scene->meanwhile(scene->v);
+	atomic_store(&gate.state, 2);
+	waitq_wake_all(&gate.changed);
+	os_thread_join(&thread);
+	os_linux_set_point_handler(NULL);
+	demand(scratch_problems(scene->v) == 0, name);
+	demand(volume_close(scene->v) == 0, name);
+}
+
+static void search_all(struct volume *v)
+{
+	uint8_t key[8];
+
+	for (unsigned i = 0; i < 200; i++) {
+		make_key(key, 0, i * 2);
+		demand(exists(v, key, (uint8_t)i), "search during a structure change");
+	}
+}
+
+static void insert_between(struct volume *v)
+{
+	uint8_t key[8];
+
+	for (unsigned i = 0; i < 200; i++) {
+		make_key(key, 0, i * 2 + 1);
+		change(v, key, false, 0x77);
+	}
+}
+
+static void insert_elsewhere(struct volume *v)
+{
+	uint8_t key[8];
+
+	for (unsigned i = 0; i < 200; i++) {
+		make_key(key, 1, i);
+		change(v, key, false, 0x55);
+	}
+}
+
+static void delete_most(struct volume *v)
+{
+	uint8_t key[8];
+
+	for (unsigned i = 0; i < 190; i++) {
+		make_key(key, 0, i * 2);
+		change(v, key, true, 0);
+	}
+}
+
+static void search_last(struct volume *v)
+{
+	uint8_t key[8];
+
+	make_key(key, 0, 199 * 2);
+	demand(exists(v, key, 199), "search during merges");
+}
+
+static void scan_stable(struct volume *v)
+{
+	struct tree_cursor c;
+	uint8_t key[8];
+	unsigned stable = 0;
+	int rc = tree_cursor_open(&c, &v->index[INDEX], NULL, 0);
+
+	make_key(key, 0, 190 * 2);
+	while (rc == 0 && (rc = tree_cursor_next(&c)) == 0)
+		stable += memcmp(c.key.bytes, key, 8) >= 0 && be64_get(c.key.bytes) % THREADS == 0;
+	tree_cursor_close(&c);
+	demand(rc == -BE_END && stable == 10, "each entry that stays is seen exactly once");
+}
+
+static void interleavings(void)
+{
+	struct scene scenes[] = {
+		/* between the two phases of a split: searches, other inserts, deletions */
+		{.point = "split:published", .victim = insert_between, .meanwhile = search_all},
+		{.point = "split:published", .victim = insert_between, .meanwhile = insert_elsewhere},
+		{.point = "split:published", .victim = insert_between, .meanwhile = delete_most},
+		/* before the parent is latched: its page splits, dies, is raised */
+		{.point = "split:install", .victim = insert_between, .meanwhile = insert_elsewhere},
+		{.point = "split:install", .victim = insert_between, .meanwhile = delete_most},
+		/* a search between two pages: the child splits or dies */
+		{.point = "tree:down", .victim = search_last, .meanwhile = insert_elsewhere},
+		{.point = "tree:down", .victim = search_last, .meanwhile = delete_most},
+		/* located, not yet latched */
+		{.point = "mtr:located", .victim = insert_between, .meanwhile = insert_elsewhere},
+		{.point = "mtr:located", .victim = insert_between, .meanwhile = delete_most},
+		/* the pages of a merge are pinned: one of them splits */
+		{.point = "merge:pinned", .victim = delete_most, .meanwhile = insert_elsewhere},
+		/* a cursor between two leaves */
+		{.point = "cursor:next_leaf", .victim = scan_stable, .meanwhile = delete_most},
+		{.point = "cursor:next_leaf", .victim = scan_stable, .meanwhile = insert_elsewhere},
+	};
+
+	for (size_t i = 0; i < array_count(scenes); i++)
+		play(&scenes[i], scenes[i].point);
+}
+
+int main(void)
+{
+	interleavings();
+	for (uint64_t seed = 1; seed <= 2; seed++)
+		oracle(seed * 1000);
+	puts("race_tree: ok");
+	return 0;
+}
