@@ -1,0 +1,350 @@
+/*
+ * Power cuts over the file system core: the promises of a mount, in every
+ * recorded state of many small workloads.
+ *
+ * Each workload runs once on a device that remembers every write and flush,
+ * after a set-up that is durable, and a snapshot of all that a user can see is
+ * taken after each operation.  Then the power is cut before every event, with
+ * the writes since the last flush there, missing, reordered and torn.  Each
+ * state must recover to exactly one of the snapshots (atomic operations, order),
+ * not older than the last sync that had returned (durability); it must pass the
+ * engine's check and that of fsck; and it must go on working.  For some states
+ * the power is cut again during recovery.
+ *
+ *	crash_core                 singles, and a sample of the pairs
+ *	TEST_SCALE=8 crash_core    all pairs, more seeds
+ *	crash_core 'SETUP|SCRIPT'  one workload
+ */
+#include "engine/base/message.h"
+#include "fsck/check.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/script.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char setup_default[] =
+	"mkdir d; mkdir e; create a; write a 0 9000 1; create b; write b 0 300 2;"
+	"create d/c; write d/c 0 20000 3; link a d/l; symlink s b; setx a user.k 40 4; sync";
+
+/* Each is a workload by itself, and with every other one behind it. */
+static const char *const operations[] = {
+	"create n",
+	"mkdir d/n",
+	"create x; write x 0 100 11",           /* small: inline */
+	"create y; write y 0 70000 12",         /* extents */
+	"append a 5000 13",
+	"append b 3000 14",                     /* inline grows into blocks */
+	"write a 0 4096 15",                    /* overwrite a block */
+	"write d/c 4000 9000 16",               /* overwrite in the middle, unaligned */
+	"write b 100000 50 17",                 /* across a hole */
+	"rename a f",
+	"rename b a",                           /* over an existing file */
+	"rename d/c e/c",
+	"rename e g",
+	"unlink b",
+	"unlink a",                             /* one of two links */
+	"hold d/c; unlink d/c",                 /* unlinked but open */
+	"link d/c e/l",
+	"trunc d/c 0",
+	"trunc d/c 5000",                       /* inside a block */
+	"trunc a 100000",
+	"rmdir e",
+	"symlink t a-target-of-some-length",
+	"setx a user.new 2000 18",
+	"setx a user.k 200 19",
+	"rmx a user.k",
+	"chmod a 600",
+	"unlink d/c; purge",
+	"create tmp; write tmp 0 6000 20; rename tmp b",
+};
+
+/* Longer ones: typical programs, and what is known to be delicate. */
+static const char *const scenarios[] = {
+	"create tmp; write tmp 0 6000 20; fsync tmp; rename tmp b; sync",
+	"create tmp; write tmp 0 8192 21; rename tmp a; create tmp; write tmp 0 8192 22; rename tmp a",
+	"write a 0 4096 23; fsync a; write a 0 4096 24; flush; write a 0 4096 25; sync",
+	"unlink d/c; purge; sync; flush; create z; write z 0 20000 26; sync; write z 4096 4096 27",
+	"trunc d/c 0; sync; flush; write d/c 65536 100 28; sync",
+	"write d/c 0 8192 29; trunc d/c 4; write d/c 65536 4096 30; sync",
+	"mkdir d/m; create d/m/q; write d/m/q 0 5000 31; rename d/m e/m; rmdir d; sync",
+	"create p; create q; create r; unlink q; flush; create q; unlink p; sync; flush",
+	"append b 600 32; append b 600 33; append b 600 34; append b 600 35; sync; trunc b 10",
+	"hold a; unlink a; unlink d/l; write d/c 0 10 36; drop a; purge; sync",
+};
+
+static uint64_t workloads, states, cuts_in_recovery;
+
+struct run {
+	const char *name;           /* for messages */
+	struct script script;
+	struct device *dev;         /* owned by volume */
+	struct volume *volume;
+	struct core *core;
+	char *snapshot[SCRIPT_STATEMENTS_MAX + 1];
+	size_t durable_at[SCRIPT_STATEMENTS_MAX + 1]; /* event from which snapshot i is the oldest allowed */
+};
+
+struct place {
+	size_t event;
+	enum dev_cut_mode mode;
+	uint64_t seed;
+};
+
+static noreturn void fail(const struct run *run, const struct place *place, const char *what)
+{
+	fprintf(stderr, "crash_core: %s\n  workload: %s\n  cut before event %zu, mode %d, seed %" PRIu64 "\n",
+		what, run->name, place->event, place->mode, place->seed);
+	exit(1);
+}
+
+/* ------------------------------------------------------------- recording */
+
+static void open_core(struct device *dev, struct volume **volume, struct core **core)
+{
+	*volume = scratch_open(dev, false);
+	check(core_open(core, *volume) == 0);
+}
+
+static void abandon(struct volume *volume, struct core *core)
+{
+	core_close(core);
+	volume_abandon(volume);
+}
+
+/* A durable, clean volume with the set-up's files; the device is recorded from there on. */
+static void prepare(struct run *run, const char *setup)
+{
+	struct script script;
+	struct device *after;
+
+	run->dev = scratch_format(SCRATCH_BYTES, SCRATCH_PAGE, SCRATCH_LOG);
+	dev_record_start(run->dev);
+	open_core(run->dev, &run->volume, &run->core);
+	script_parse(&script, setup);
+	for (unsigned i = 0; i < script.count; i++)
+		check(script_run(run->core, script.statement[i]) == 0);
+	script_free(&script);
+	check(script_run(run->core, "flush") == 0);
+	check(dev_record_cut(run->dev, dev_record_count(run->dev), &after) == 0);
+	abandon(run->volume, run->core);
+	run->dev = after;
+}
+
+static void record(struct run *run, const char *setup, const char *text)
+{
+	prepare(run, setup);
+	script_parse(&run->script, text);
+	dev_record_start(run->dev);
+	open_core(run->dev, &run->volume, &run->core);
+	run->snapshot[0] = core_snapshot(run->core);
+	run->durable_at[0] = 0;
+	for (unsigned i = 0; i < run->script.count; i++) {
+		const char *statement = run->script.statement[i];
+		int rc = script_run(run->core, statement);
+
+		/* In a pair the second may find the first's doing in its way. */
+		run->durable_at[i + 1] = rc == 0 && script_is_sync(statement)
+						 ? dev_record_count(run->dev) : SIZE_MAX;
+		run->snapshot[i + 1] = core_snapshot(run->core);
+		check(run->snapshot[i + 1] != NULL);
+	}
+	/* Write everything back, so that cuts in that are tried as well. */
+	check(script_run(run->core, "flush") == 0);
+	dev_record_stop(run->dev);
+}
+
+static void end(struct run *run)
+{
+	for (unsigned i = 0; i <= run->script.count; i++)
+		free(run->snapshot[i]);
+	script_free(&run->script);
+	abandon(run->volume, run->core);
+}
+
+/* --------------------------------------------------------------- judging */
+
+static void print_fsck(void *arg, const struct fsck_problem *problem)
+{
+	(void)arg;
+	fprintf(stderr, "fsck: [%u] %s: %s\n", problem->number, problem->title, problem->detail);
+}
+
+static void judge_by_fsck(const struct run *run, const struct place *place, struct device *dev)
+{
+	struct fsck_options options = {.data = true};
+	struct fsck_result result;
+	int rc = fsck_recover_and_walk(dev, SCRATCH_CACHE, &options, print_fsck, NULL, &result);
+
+	if (rc || result.problems > 0)
+		fail(run, place, "fsck finds problems");
+	fsck_result_free(&result);
+}
+
+static void judge_contents(const struct run *run, const struct place *place, struct core *core)
+{
+	char *found = core_snapshot(core);
+	unsigned oldest = 0;
+
+	if (found == NULL)
+		fail(run, place, "something cannot be read");
+	for (unsigned i = 0; i <= run->script.count; i++)
+		if (run->durable_at[i] <= place->event)
+			oldest = i;
+	for (unsigned i = oldest; i <= run->script.count; i++) {
+		if (strcmp(found, run->snapshot[i]) == 0) {
+			free(found);
+			return;
+		}
+	}
+	fprintf(stderr, "found:\n%s\noldest allowed:\n%s\nlast:\n%s\n", found, run->snapshot[oldest],
+		run->snapshot[run->script.count]);
+	fail(run, place, "not a state between two operations, or a durable one is lost");
+}
+
+/* The volume is a good one: new things can be made in it, and are as they should be. */
+static void go_on(const struct run *run, const struct place *place, struct volume *volume,
+		  struct core *core)
+{
+	static const char *const more[] = {"create zz", "write zz 0 6000 99", "mkdir zd",
+					   "rename zz zd/zz", "trunc zd/zz 10", "unlink zd/zz",
+					   "purge", "rmdir zd", "flush"};
+
+	for (size_t i = 0; i < array_count(more); i++)
+		if (script_run(core, more[i]))
+			fail(run, place, "the recovered volume does not go on working");
+	if (scratch_problems(volume) > 0)
+		fail(run, place, "problems after going on");
+}
+
+static int open_state(struct device *dev, struct volume **volume, struct core **core)
+{
+	struct volume_options options = {.cache_bytes = SCRATCH_CACHE,
+					 .log_buffer_bytes = 1u << 20,
+					 .no_background = true};
+	int rc = volume_open(volume, dev, &options);
+
+	if (rc == 0)
+		check(core_open(core, *volume) == 0);
+	return rc;
+}
+
+static void judge(const struct run *run, const struct place *place, struct device *dev, bool further)
+{
+	struct volume *volume;
+	struct core *core;
+
+	states++;
+	if (further)
+		judge_by_fsck(run, place, dev);
+	if (open_state(dev, &volume, &core))
+		fail(run, place, "does not mount");
+	judge_contents(run, place, core);
+	if (scratch_problems(volume) > 0)
+		fail(run, place, "volume_check finds problems");
+	if (further)
+		go_on(run, place, volume, core);
+	abandon(volume, core);
+}
+
+/* Recovery is cut short at some of its own events, and run again. */
+static void cut_recovery(const struct run *run, const struct place *place, struct device *dev)
+{
+	struct volume *volume;
+	struct core *core;
+	size_t count;
+
+	dev_record_start(dev);
+	if (open_state(dev, &volume, &core))
+		fail(run, place, "does not mount");
+	dev_record_stop(dev);
+	count = dev_record_count(dev);
+	for (size_t event = 0; event <= count; event += 1 + count / 10) {
+		for (int m = 0; m < 2; m++) {
+			struct device *again;
+			bool varies;
+
+			check(dev_record_state(dev, event, m ? CUT_TORN : CUT_SUBSET,
+					       place->seed + event, &again, &varies) == 0);
+			cuts_in_recovery++;
+			judge(run, place, again, false);
+		}
+	}
+	abandon(volume, core);
+}
+
+static void try_workload(const char *setup, const char *text, unsigned seeds)
+{
+	struct run run = {.name = text};
+	uint64_t number = 0;
+
+	record(&run, setup, text);
+	workloads++;
+	for (size_t event = 0; event <= dev_record_count(run.dev); event++) {
+		for (unsigned m = CUT_PREFIX; m <= CUT_TORN + seeds - 1; m++) {
+			struct place place = {
+				.event = event,
+				.mode = m < CUT_TORN ? (enum dev_cut_mode)m : CUT_TORN,
+				.seed = workloads * 1000003 + event * 101 + m,
+			};
+			struct device *dev;
+			bool varies;
+
+			check(dev_record_state(run.dev, event, place.mode, place.seed, &dev,
+					       &varies) == 0);
+			if (!varies && m != CUT_PREFIX) {
+				dev_close(dev);
+				continue;
+			}
+			if (number++ % 97 == 11)
+				cut_recovery(&run, &place, dev);
+			else
+				judge(&run, &place, dev, number % 4 == 0);
+		}
+	}
+	end(&run);
+}
+
+/* A pair, with a sync between (and after) or without. */
+static void try_pair(const char *first, const char *second, bool synced)
+{
+	char text[512];
+
+	snprintf(text, sizeof(text), synced ? "%s; sync; %s; sync" : "%s; %s", first, second);
+	try_workload(setup_default, text, 1);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned scale = test_scale();
+	size_t pairs_step = scale > 1 ? 1 : 13;
+	size_t n = array_count(operations), pair = 0;
+
+	message_quiet(LOG_CRIT);
+	if (argc > 1) {
+		char *bar = strchr(argv[1], '|');
+
+		if (bar)
+			*bar = '\0';
+		try_workload(bar ? argv[1] : setup_default, bar ? bar + 1 : argv[1], 4);
+		printf("crash_core: %" PRIu64 " states\n", states);
+		return 0;
+	}
+	for (size_t i = 0; i < n; i++) {
+		char synced[256];
+
+		try_workload(setup_default, operations[i], 2 * scale);
+		snprintf(synced, sizeof(synced), "%s; sync", operations[i]);
+		try_workload(setup_default, synced, 2 * scale);
+	}
+	for (size_t i = 0; i < array_count(scenarios); i++)
+		try_workload(setup_default, scenarios[i], 3 * scale);
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < n; k++, pair++)
+			if (pair % pairs_step == 0)
+				try_pair(operations[i], operations[k], pair / pairs_step % 2);
+	printf("crash_core: %" PRIu64 " workloads, %" PRIu64 " states, %" PRIu64 " of them after a cut in recovery\n",
+	       workloads, states, cuts_in_recovery);
+	return 0;
+}

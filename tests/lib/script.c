@@ -1,0 +1,388 @@
+#include "tests/lib/script.h"
+
+#include "engine/base/crc32c.h"
+#include "engine/flush.h"
+#include "engine/purge.h"
+#include "tests/lib/scratch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct core_cred cred = {.uid = 0, .gid = 0, .umask = 022};
+
+void script_parse(struct script *script, const char *text)
+{
+	char *save = NULL;
+
+	*script = (struct script){.text = strdup(text)};
+	check(script->text != NULL);
+	for (char *s = strtok_r(script->text, ";", &save); s; s = strtok_r(NULL, ";", &save)) {
+		s += strspn(s, " \n\t");
+		if (*s == '\0')
+			continue;
+		check(script->count < SCRIPT_STATEMENTS_MAX);
+		script->statement[script->count++] = s;
+	}
+}
+
+void script_free(struct script *script)
+{
+	free(script->text);
+}
+
+bool script_is_sync(const char *statement)
+{
+	return strncmp(statement, "fsync", 5) == 0 || strncmp(statement, "sync", 4) == 0 ||
+	       strncmp(statement, "flush", 5) == 0;
+}
+
+/* ------------------------------------------------------------------ paths */
+
+/* Looks a path up; the count stays raised. */
+static int find(struct core *core, const char *path, struct core_attr *attr)
+{
+	uint64_t at = INO_ROOT;
+	int rc = core_getattr(core, VIEW_BASE, at, attr);
+
+	while (rc == 0 && *path != '\0') {
+		size_t len = strcspn(path, "/");
+
+		rc = core_lookup(core, VIEW_BASE, at, path, len, attr);
+		if (at != INO_ROOT)
+			core_forget(core, at, 1);
+		at = attr->ino;
+		path += len + (path[len] == '/');
+	}
+	return rc;
+}
+
+static void forget(struct core *core, const struct core_attr *attr)
+{
+	if (attr->ino != INO_ROOT)
+		core_forget(core, attr->ino, 1);
+}
+
+/* The directory and the last name of a path. */
+static int find_parent(struct core *core, const char *path, struct core_attr *parent,
+		       const char **name)
+{
+	const char *slash = strrchr(path, '/');
+	char dir[64] = "";
+
+	*name = slash ? slash + 1 : path;
+	if (slash)
+		snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
+	return find(core, dir, parent);
+}
+
+/* ------------------------------------------------------------- statements */
+
+static void fill(uint8_t *buf, size_t len, uint64_t seed)
+{
+	for (size_t i = 0; i < len; i++)
+		buf[i] = (uint8_t)(random_next(&seed) | 1);
+}
+
+struct words {
+	char verb[16], p[64], q[64];
+	uint64_t a, b, c;
+};
+
+static int on_parent(struct core *core, const struct words *w)
+{
+	struct core_attr parent, other, attr;
+	const char *name, *other_name;
+	int rc = find_parent(core, w->p, &parent, &name);
+	size_t len;
+
+	if (rc)
+		return rc;
+	len = strlen(name);
+	if (strcmp(w->verb, "create") == 0 || strcmp(w->verb, "mkdir") == 0) {
+		uint32_t mode = w->verb[0] == 'c' ? S_IFREG | 0644 : S_IFDIR | 0755;
+
+		rc = core_create(core, VIEW_BASE, &cred, parent.ino, name, len, mode, 0, &attr);
+		if (rc == 0)
+			forget(core, &attr);
+	} else if (strcmp(w->verb, "symlink") == 0) {
+		rc = core_symlink(core, VIEW_BASE, &cred, parent.ino, name, len, w->q, strlen(w->q),
+				  &attr);
+		if (rc == 0)
+			forget(core, &attr);
+	} else if (strcmp(w->verb, "unlink") == 0) {
+		rc = core_unlink(core, VIEW_BASE, parent.ino, name, len);
+	} else if (strcmp(w->verb, "rmdir") == 0) {
+		rc = core_rmdir(core, VIEW_BASE, parent.ino, name, len);
+	} else {
+		rc = find_parent(core, w->q, &other, &other_name);
+		if (rc == 0) {
+			rc = core_rename(core, VIEW_BASE, parent.ino, name, len, other.ino,
+					 other_name, strlen(other_name), 0);
+			forget(core, &other);
+		}
+	}
+	forget(core, &parent);
+	return rc;
+}
+
+static int link_name(struct core *core, const struct words *w, const struct core_attr *target)
+{
+	struct core_attr parent, attr;
+	const char *name;
+	int rc = find_parent(core, w->q, &parent, &name);
+
+	if (rc)
+		return rc;
+	rc = core_link(core, VIEW_BASE, target->ino, parent.ino, name, strlen(name), &attr);
+	if (rc == 0)
+		forget(core, &attr);
+	forget(core, &parent);
+	return rc;
+}
+
+static int put_bytes(struct core *core, const struct words *w, const struct core_attr *attr)
+{
+	bool append = w->verb[0] == 'a';
+	uint64_t len = append ? w->a : w->b;
+	uint8_t *buf = malloc(len + 1);
+	int rc;
+
+	check(buf != NULL);
+	fill(buf, len, append ? w->b : w->c);
+	if (strcmp(w->verb, "setx") == 0)
+		rc = core_setxattr(core, VIEW_BASE, attr->ino, w->q, buf, w->a, 0);
+	else
+		rc = core_write(core, VIEW_BASE, attr->ino, append ? 0 : w->a, buf, len,
+				append ? CORE_WRITE_APPEND : 0);
+	free(buf);
+	return rc;
+}
+
+static int on_inode(struct core *core, const struct words *w)
+{
+	struct core_attr attr, set;
+	int rc = find(core, w->p, &attr);
+
+	if (rc)
+		return rc;
+	set = attr;
+	if (strcmp(w->verb, "write") == 0 || strcmp(w->verb, "append") == 0) {
+		rc = put_bytes(core, w, &attr);
+	} else if (strcmp(w->verb, "setx") == 0) {
+		struct words x = *w;
+
+		x.b = w->a; /* length of the buffer to fill; c is the seed */
+		x.c = w->b;
+		rc = put_bytes(core, &x, &attr);
+	} else if (strcmp(w->verb, "rmx") == 0) {
+		rc = core_removexattr(core, VIEW_BASE, attr.ino, w->q);
+	} else if (strcmp(w->verb, "trunc") == 0) {
+		set.size = w->a;
+		rc = core_setattr(core, VIEW_BASE, attr.ino, CORE_SET_SIZE, &set);
+	} else if (strcmp(w->verb, "chmod") == 0) {
+		set.mode = (attr.mode & S_IFMT) | (uint32_t)w->a;
+		rc = core_setattr(core, VIEW_BASE, attr.ino, CORE_SET_MODE, &set);
+	} else if (strcmp(w->verb, "link") == 0) {
+		rc = link_name(core, w, &attr);
+	} else if (strcmp(w->verb, "fsync") == 0) {
+		rc = core_fsync(core, VIEW_BASE, attr.ino, false);
+	} else if (strcmp(w->verb, "hold") == 0) {
+		return 0;
+	} else {
+		check(strcmp(w->verb, "drop") == 0);
+		forget(core, &attr);
+	}
+	forget(core, &attr);
+	return rc;
+}
+
+int script_run(struct core *core, const char *statement)
+{
+	struct volume *volume = core_volume(core);
+	struct words w = {0};
+	static const char *const of_parent[] = {"create", "mkdir", "symlink", "unlink", "rmdir",
+						"rename"};
+	static const char *const with_q[] = {"symlink", "link", "rename", "setx", "rmx"};
+	const char *rest;
+	int at = 0;
+
+	check(sscanf(statement, "%15s %n", w.verb, &at) == 1);
+	rest = statement + at;
+	if (strcmp(w.verb, "sync") == 0)
+		return volume_sync(volume);
+	if (strcmp(w.verb, "flush") == 0)
+		return flush_everything(volume->flusher);
+	if (strcmp(w.verb, "purge") == 0)
+		return purge_drain(volume->purge, NULL);
+	check(sscanf(rest, "%63s %n", w.p, &at) == 1);
+	rest += at;
+	for (size_t i = 0; i < array_count(with_q); i++) {
+		if (strcmp(w.verb, with_q[i]) == 0) {
+			check(sscanf(rest, "%63s %n", w.q, &at) == 1);
+			rest += at;
+		}
+	}
+	if (strcmp(w.verb, "chmod") == 0)
+		sscanf(rest, "%" SCNo64, &w.a);
+	else
+		sscanf(rest, "%" SCNu64 " %" SCNu64 " %" SCNu64, &w.a, &w.b, &w.c);
+	for (size_t i = 0; i < array_count(of_parent); i++)
+		if (strcmp(w.verb, of_parent[i]) == 0)
+			return on_parent(core, &w);
+	return on_inode(core, &w);
+}
+
+/* --------------------------------------------------------------- snapshot */
+
+struct lines {
+	char **line;
+	size_t count, cap;
+	bool failed;
+};
+
+static void add_line(struct lines *lines, char *line)
+{
+	if (lines->count == lines->cap) {
+		lines->cap = lines->cap ? lines->cap * 2 : 32;
+		lines->line = realloc(lines->line, lines->cap * sizeof(*lines->line));
+		check(lines->line != NULL);
+	}
+	lines->line[lines->count++] = line;
+}
+
+static bool read_crc(struct core *core, const struct core_attr *attr, uint32_t *crc)
+{
+	static _Thread_local uint8_t buf[256 * 1024];
+	uint64_t offset = 0;
+	size_t done;
+
+	*crc = 0;
+	do {
+		if (core_read(core, VIEW_BASE, attr->ino, offset, buf, sizeof(buf), &done))
+			return false;
+		*crc = crc32c(*crc, buf, done);
+		offset += done;
+	} while (done > 0 && offset < attr->size);
+	return offset == attr->size;
+}
+
+static bool describe_xattrs(struct core *core, uint64_t ino, uint32_t *crc)
+{
+	static _Thread_local uint8_t value[XATTR_VALUE_MAX];
+	char list[4096];
+	size_t len, value_len;
+
+	*crc = 0;
+	if (core_listxattr(core, VIEW_BASE, ino, list, sizeof(list), &len))
+		return false;
+	/* Sums of CRCs: their order is that of hashes, which does not matter. */
+	for (size_t at = 0; at < len; at += strlen(list + at) + 1) {
+		if (core_getxattr(core, VIEW_BASE, ino, list + at, value, sizeof(value), &value_len))
+			return false;
+		*crc += crc32c(crc32c(0, list + at, strlen(list + at)), value, value_len);
+	}
+	return true;
+}
+
+static void describe(struct core *core, const char *path, const struct core_attr *attr,
+		     struct lines *lines)
+{
+	uint32_t contents = 0, xattrs = 0;
+	char target[SYMLINK_BYTES_MAX + 1] = "";
+	char *line;
+	bool ok = describe_xattrs(core, attr->ino, &xattrs);
+
+	if (ok && S_ISREG(attr->mode))
+		ok = read_crc(core, attr, &contents);
+	if (ok && S_ISLNK(attr->mode))
+		ok = core_readlink(core, VIEW_BASE, attr->ino, target) == 0;
+	if (!ok) {
+		fprintf(stderr, "snapshot: %s cannot be read\n", path);
+		lines->failed = true;
+	}
+	check(asprintf(&line, "%s %o nlink %u size %" PRIu64 " blocks %" PRIu64 " xattrs %08x crc %08x %s\n",
+		       path, attr->mode, attr->nlink, attr->size, attr->blocks_512, xattrs, contents,
+		       target) > 0);
+	add_line(lines, line);
+}
+
+struct dir_names {
+	char name[128][NAME_BYTES_MAX + 1];
+	unsigned count;
+};
+
+static int collect(void *arg, const struct core_dirent *entry)
+{
+	struct dir_names *names = arg;
+
+	if (entry->cookie <= 2)
+		return 0;
+	check(names->count < array_count(names->name));
+	snprintf(names->name[names->count++], NAME_BYTES_MAX + 1, "%.*s", (int)entry->name_len,
+		 entry->name);
+	return 0;
+}
+
+static void walk(struct core *core, uint64_t ino, const char *path, struct lines *lines)
+{
+	struct dir_names *names = calloc(1, sizeof(*names));
+
+	check(names != NULL);
+	if (core_readdir(core, VIEW_BASE, ino, 0, false, collect, names)) {
+		fprintf(stderr, "snapshot: directory %s cannot be read\n", path);
+		lines->failed = true;
+	}
+	for (unsigned i = 0; i < names->count; i++) {
+		struct core_attr attr;
+		char *child;
+
+		check(asprintf(&child, "%s/%s", path, names->name[i]) > 0);
+		if (core_lookup(core, VIEW_BASE, ino, names->name[i], strlen(names->name[i]), &attr)) {
+			fprintf(stderr, "snapshot: %s is listed but not found\n", child);
+			lines->failed = true;
+		} else {
+			describe(core, child, &attr, lines);
+			if (S_ISDIR(attr.mode))
+				walk(core, attr.ino, child, lines);
+			core_forget(core, attr.ino, 1);
+		}
+		free(child);
+	}
+	free(names);
+}
+
+static int line_order(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+char *core_snapshot(struct core *core)
+{
+	struct lines lines = {0};
+	struct core_attr root;
+	size_t len = 1;
+	char *text;
+
+	if (core_getattr(core, VIEW_BASE, INO_ROOT, &root))
+		return NULL;
+	describe(core, ".", &root, &lines);
+	walk(core, INO_ROOT, ".", &lines);
+	qsort(lines.line, lines.count, sizeof(*lines.line), line_order);
+	for (size_t i = 0; i < lines.count; i++)
+		len += strlen(lines.line[i]);
+	text = calloc(1, len);
+	check(text != NULL);
+	for (size_t i = 0; i < lines.count; i++) {
+		strcat(text, lines.line[i]);
+		free(lines.line[i]);
+	}
+	free(lines.line);
+	if (lines.failed) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}

@@ -1,0 +1,41 @@
+/*
+ * Small scripts of file system operations, run on a core: readable workloads
+ * for crash and fault tests.
+ *
+ *	create P | mkdir P | symlink P TARGET | link P Q | unlink P | rmdir P
+ *	rename P Q | write P OFFSET LEN SEED | append P LEN SEED | trunc P SIZE
+ *	setx P NAME LEN SEED | rmx P NAME | chmod P OCTAL
+ *	hold P | drop P          keep a look-up (as an open file does), forget it
+ *	fsync P | sync           durable: everything before
+ *	flush | purge            write back and checkpoint; reclaim
+ *
+ * Statements are separated by ';'.  Paths have no leading slash.
+ */
+#ifndef BLINKFS_TESTS_SCRIPT_H
+#define BLINKFS_TESTS_SCRIPT_H
+
+#include "fs/core.h"
+
+#define SCRIPT_STATEMENTS_MAX 64u
+
+struct script {
+	char *text;                            /* owned; statements end in NUL */
+	const char *statement[SCRIPT_STATEMENTS_MAX];
+	unsigned count;
+};
+
+void script_parse(struct script *script, const char *text);
+void script_free(struct script *script);
+/* Runs one statement; the operation's own result. */
+int script_run(struct core *core, const char *statement);
+/* Does success mean that everything before is durable? */
+bool script_is_sync(const char *statement);
+
+/*
+ * Everything that a user can see, times apart, as text: one line a name, sorted:
+ * path, type and mode, nlink, size, blocks, xattrs, CRC of the contents.  NULL when something
+ * cannot be read (a message says what).  The caller frees it.
+ */
+char *core_snapshot(struct core *core);
+
+#endif
