@@ -116,7 +116,7 @@ uint32_t page_capacity(uint32_t page_size);
  * Each writes a body (without page number) and returns its length.  The
  * buffers must have room for BODY_BYTES_MAX(page_size).
  */
-#define BODY_BYTES_MAX(page_size) (3u * (page_size) + 128u) /* a load spells out whole keys */
+#define BODY_BYTES_MAX(page_size) ((page_size) + 128u)
 size_t redo_page_init(uint8_t *body, uint8_t type, uint8_t index, uint8_t level, uint8_t flags,
 		      const struct key *low, const struct key *high, uint64_t right);
 size_t redo_load(uint8_t *body, const void *from_page, unsigned first, unsigned count);

@@ -67,6 +67,12 @@ int tree_descend(struct tree *tree, const struct key *key, unsigned level, enum 
 			expected = page_level;
 			continue;
 		}
+		/* Low fences never change (INV-TREE-5): only damage leads too far right. */
+		if (!page_covers(page, key->bytes, key->len)) {
+			leave(frame, now);
+			return corrupt_at(tree->volume, pageno, "tree_descend",
+					  "low fence above the key that led here");
+		}
 		if (page_level < level) {
 			leave(frame, now);
 			return -BE_NOTFOUND;

@@ -27,7 +27,7 @@
 
 uint64_t tree_smo_log_bytes(uint32_t page_size)
 {
-	/* A load spells out whole keys (BODY_BYTES_MAX), the rest is small. */
+	/* One load of a page, the rest is small. */
 	return BODY_BYTES_MAX(page_size) + 1024u;
 }
 

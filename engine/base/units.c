@@ -56,7 +56,8 @@ static int unit_parse(const char *text, unsigned *shift)
 int size_parse(const char *text, uint64_t *bytes)
 {
 	uint64_t whole;
-	unsigned thousandths, shift;
+	unsigned thousandths = 0, shift = 0;
+	uint64_t part;
 	int rc = digits_parse(&text, &whole);
 
 	if (!rc)
@@ -65,12 +66,14 @@ int size_parse(const char *text, uint64_t *bytes)
 		rc = unit_parse(text, &shift);
 	if (!rc && thousandths && !shift)
 		rc = -EINVAL; /* half a byte */
-	if (!rc && __builtin_mul_overflow(whole, 1ull << shift, bytes))
-		rc = -ERANGE;
-	if (!rc && __builtin_add_overflow(*bytes, (uint64_t)(((unsigned __int128)thousandths << shift) / 1000),
-					  bytes))
-		rc = -ERANGE;
-	return rc;
+	if (rc)
+		return rc;
+	/* The largest unit is 2^60: a product with less than 1000 / 1000 of it fits. */
+	part = (1ull << shift) / 1000 * thousandths + (1ull << shift) % 1000 * thousandths / 1000;
+	if (__builtin_mul_overflow(whole, 1ull << shift, bytes) ||
+	    __builtin_add_overflow(*bytes, part, bytes))
+		return -ERANGE;
+	return 0;
 }
 
 const char *size_text(uint64_t bytes, char text[SIZE_TEXT_BYTES])

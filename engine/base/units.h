@@ -8,7 +8,10 @@
 
 #include <stdint.h>
 
-/* 0, or -EINVAL (not a size) or -ERANGE (does not fit).  Suffixes in either case, "iB" or "B" may follow. */
+/*
+ * 0, or -EINVAL (not a size) or -ERANGE (does not fit).  Suffixes in either
+ * case; "iB" or "B" may follow.
+ */
 int size_parse(const char *text, uint64_t *bytes) must_check;
 
 /* "16 KiB", "1.5 GiB": rounded down to one decimal. */
