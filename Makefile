@@ -69,6 +69,7 @@ PLAIN_SOURCES := $(wildcard tests/race/*.c tests/model/*.c tests/crash/*.c tests
 	tests/fuzz/*.c)
 BENCH_SOURCES := $(wildcard bench/*.c)
 MOUNT_SCRIPTS := $(wildcard tests/mount/test_*.sh)
+MOUNT_TOOL_SOURCES := $(wildcard tests/mount/*.c)
 
 objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 programs_of = $(patsubst %.c,$(BUILD)/%,$(1))
@@ -78,10 +79,11 @@ ARCHIVES := $(BUILD)/libmkfs.a $(BUILD)/libfsck.a $(BUILD)/libcore.a $(BUILD)/li
 PROGRAMS := $(BUILD)/blinkfs $(BUILD)/mkfs.blinkfs $(BUILD)/fsck.blinkfs
 UNIT_PROGRAMS := $(call programs_of,$(UNIT_SOURCES))
 PLAIN_PROGRAMS := $(call programs_of,$(PLAIN_SOURCES))
+MOUNT_TOOLS := $(call programs_of,$(MOUNT_TOOL_SOURCES))
 BENCH_PROGRAMS := $(call programs_of,$(BENCH_SOURCES))
 
 ALL_SOURCES := $(BLINK_SOURCES) $(CORE_SOURCES) $(SERVER_SOURCES) $(FSCK_SOURCES) $(MKFS_SOURCES) \
-	$(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(PLAIN_SOURCES) $(BENCH_SOURCES)
+	$(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(PLAIN_SOURCES) $(MOUNT_TOOL_SOURCES) $(BENCH_SOURCES)
 
 # ------------------------------------------------------------------ build
 
@@ -89,7 +91,7 @@ ALL_SOURCES := $(BLINK_SOURCES) $(CORE_SOURCES) $(SERVER_SOURCES) $(FSCK_SOURCES
 all: $(PROGRAMS)
 # Everything that compiles, linked or not.
 objects: $(call objects_of,$(ALL_SOURCES))
-tests: $(UNIT_PROGRAMS) $(PLAIN_PROGRAMS)
+tests: $(UNIT_PROGRAMS) $(PLAIN_PROGRAMS) $(MOUNT_TOOLS)
 bench: $(BENCH_PROGRAMS)
 
 $(BUILD)/obj/%.o: %.c
@@ -126,7 +128,7 @@ TEST_ARCHIVES := $(BUILD)/libtest.a $(ARCHIVES)
 $(UNIT_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(TEST_ARCHIVES)
 	@mkdir -p $(@D)
 	$(link) $(call pkg,--libs,$(TEST_PACKAGES) $(MKFS_PACKAGES)) $(ENGINE_LIBS)
-$(PLAIN_PROGRAMS) $(BENCH_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(TEST_ARCHIVES)
+$(PLAIN_PROGRAMS) $(MOUNT_TOOLS) $(BENCH_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(TEST_ARCHIVES)
 	@mkdir -p $(@D)
 	$(link) $(call pkg,--libs,$(MKFS_PACKAGES)) $(ENGINE_LIBS)
 
@@ -154,7 +156,7 @@ TESTS := $(UNIT_TESTS) $(MODEL_TESTS) $(RACE_TESTS) $(CRASH_TESTS) $(FAULT_TESTS
 	$(MOUNT_SCRIPTS)
 endif
 
-test: $(if $(TSAN),,all) $(filter $(BUILD)/%,$(TESTS))
+test: $(if $(TSAN),,all $(MOUNT_TOOLS)) $(filter $(BUILD)/%,$(TESTS))
 	@$(RUN_TESTS) $(TESTS)
 test-unit: $(UNIT_TESTS)
 	@$(RUN_TESTS) $^
@@ -168,11 +170,11 @@ test-fault: $(FAULT_TESTS)
 	@$(RUN_TESTS) $^
 test-fuzz: $(FUZZ_TESTS)
 	@$(RUN_TESTS) $^
-test-mount: all
+test-mount: all $(MOUNT_TOOLS)
 	@$(RUN_TESTS) $(MOUNT_SCRIPTS)
-soak: all $(MODEL_TESTS) $(RACE_TESTS) $(CRASH_TESTS) $(FAULT_TESTS) $(FUZZ_TESTS)
+soak: all $(MOUNT_TOOLS) $(MODEL_TESTS) $(RACE_TESTS) $(CRASH_TESTS) $(FAULT_TESTS) $(FUZZ_TESTS)
 	@TEST_SCALE=$${TEST_SCALE:-50} TEST_TIMEOUT=$${TEST_TIMEOUT:-14400} $(RUN_TESTS) \
-		$(filter $(BUILD)/%,$(filter-out $(PROGRAMS),$^)) $(MOUNT_SCRIPTS)
+		$(filter $(BUILD)/%,$(filter-out $(PROGRAMS) $(MOUNT_TOOLS),$^)) $(MOUNT_SCRIPTS)
 
 # --------------------------------------------------------- trying it out
 
@@ -214,3 +216,5 @@ help:
 	@echo 'make install      into DESTDIR, PREFIX (/usr/local)'
 	@echo 'make lint format  layer and static checks; clang-format'
 	@echo 'make clean        removes BUILD (build; build/san; build/tsan)'
+
+include bench/bench.mk

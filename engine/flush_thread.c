@@ -140,13 +140,10 @@ static uint64_t relieve(struct rounds *rounds, enum pressure pressure)
 }
 
 /* Makes the log durable; when blocks wait for a mark to be reused, with a mark (INV-LOG-7). */
-static int commit_log(struct rounds *rounds)
+static int commit_log(struct volume *volume)
 {
-	struct volume *volume = rounds->flusher->volume;
 	lsn_t next = log_next_lsn(volume->log);
 
-	if (next == rounds->settled)
-		return 0;
 	if (volume->space && space_has_deferred(volume->space))
 		return log_mark(volume->log, next);
 	return log_flush(volume->log, next);
@@ -157,7 +154,7 @@ static void commit(struct rounds *rounds, uint64_t now)
 	if (now < rounds->commit_at_ns)
 		return;
 	rounds->commit_at_ns = add_ns(now, commit_interval(rounds->flusher->volume));
-	if (commit_log(rounds) == 0)
+	if (commit_log(rounds->flusher->volume) == 0)
 		flush_tell_space(rounds->flusher);
 }
 

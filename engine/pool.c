@@ -24,8 +24,8 @@
  * in pool_take_tickets(), where nothing is held.  It ends: the flusher needs no
  * tickets, holders wait for log space at most, which the flusher makes.
  *
- * Pins.  A pin is taken under the latch of the page's shard (0 -> 1), or by
- * somebody who has one.  Eviction holds that latch, sees no pin, and only then
+ * Pins.  A pin is taken under the S latch of the page's shard (0 -> 1), or by
+ * somebody who has one.  Eviction holds that latch X, sees no pin, and only then
  * looks at oldest_lsn: without a pin nobody can dirty the frame, so clean stays
  * clean.  (The other order could see a frame clean that is dirtied, and only
  * then unpinned.)
@@ -102,7 +102,7 @@ static void wait_for_read(struct frame *frame)
 	}
 }
 
-/* Pins the page's frame if it has one.  Shard latched. */
+/* Pins the page's frame if it has one.  Shard latched S or X. */
 static struct frame *find_and_pin_locked(struct pool *pool, uint64_t pageno, bool *unpublished)
 {
 	struct frame *frame = pool_find_locked(pool, pageno);
@@ -125,9 +125,9 @@ static int pin_or_make(struct pool *pool, uint64_t pageno, struct frame **out, b
 	bool unpublished;
 
 	*read = false;
-	latch_x(latch);
+	latch_s(latch);
 	frame = find_and_pin_locked(pool, pageno, &unpublished);
-	unlatch_x(latch);
+	unlatch_s(latch);
 	if (unpublished)
 		return -BE_FORMAT;
 	if (frame)

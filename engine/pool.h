@@ -34,7 +34,7 @@ struct frame {
 	uint8_t *data;            /* page_size bytes, page-aligned [lock: latch] */
 	struct latch latch;       /* its rank and order change only while nobody has a pin */
 	_Atomic uint64_t pageno;  /* constant while pinned */
-	_Atomic uint32_t pins;    /* [lock: hash shard for 0 -> 1] */
+	_Atomic uint32_t pins;    /* [lock: hash shard, S for 0 -> 1, X to evict] */
 	_Atomic uint32_t state;   /* enum frame_state */
 	_Atomic uint32_t kind;    /* page type and index; constant while pinned */
 	int error;                /* why the read failed; constant once state says so */
@@ -44,7 +44,7 @@ struct frame {
 	_Atomic bool writing;     /* a copy is being written */
 	_Atomic bool referenced;  /* CLOCK; racy by intent */
 	struct frame *flush_prev, *flush_next; /* to older, to newer [lock: flush list] */
-	struct frame *hash_next;  /* [lock: hash shard, or the free list's latch] */
+	struct frame *hash_next;  /* [lock: hash shard, X to change; or the free list's latch] */
 	struct pool *pool;
 };
 

@@ -121,9 +121,9 @@ static void pin_listed(struct frame *frame)
 		&pool_shard(frame->pool, atomic_load_explicit(&frame->pageno,
 							      memory_order_relaxed))->latch;
 
-	latch_x(latch);
+	latch_s(latch);
 	atomic_fetch_add_explicit(&frame->pins, 1, memory_order_relaxed);
-	unlatch_x(latch);
+	unlatch_s(latch);
 }
 
 size_t pool_collect_dirty(struct pool *pool, lsn_t below, struct frame **out, size_t max)

@@ -5,7 +5,7 @@
  * (Corbato 1968): the hand passes over the frames and evicts the first that is
  * clean, unpinned and was not used since it came by last.
  *
- * INV-POOL-4: a frame is evicted only under the latch of its page's shard, with
+ * INV-POOL-4: a frame is evicted only under the X latch of its page's shard, with
  * no pin, clean, in this order of looking (pool.c has the reason).
  */
 #include "engine/flush.h"

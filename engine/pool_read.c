@@ -133,9 +133,9 @@ static struct frame *prefetch_begin(struct pool *pool, uint64_t pageno)
 	struct frame *frame;
 	bool missing;
 
-	latch_x(latch);
+	latch_s(latch);
 	missing = !pool_find_locked(pool, pageno);
-	unlatch_x(latch);
+	unlatch_s(latch);
 	if (!missing)
 		return NULL;
 	frame = pool_frame_take(pool);

@@ -181,7 +181,7 @@ int purge_lob_step(struct volume *volume, uint64_t number, const struct purge_re
 
 struct list_change {
 	uint64_t number, freed;
-	uint32_t left;
+	uint32_t max, left;
 };
 
 static void want_list(struct mtr *m, void *arg)
@@ -221,7 +221,7 @@ static int stage_list(struct mtr *m, void *arg)
 		return rc;
 	list = (const void *)((const struct disk_purge *)value + 1);
 	c->freed = 0;
-	while (taken < record.count && taken < LIST_STEP_MAX) {
+	while (taken < record.count && taken < c->max) {
 		const struct disk_purge_extent *run = &list[record.count - 1 - taken];
 		uint64_t start = le64_get(run->start);
 		uint32_t length = le32_get(run->length);
@@ -251,10 +251,14 @@ static int stage_list(struct mtr *m, void *arg)
 
 int purge_extents_step(struct volume *volume, uint64_t number)
 {
-	struct list_change c = {.number = number};
+	struct list_change c = {.number = number, .max = LIST_STEP_MAX};
 	struct change change = {.want = want_list, .stage = stage_list, .arg = &c};
-	int rc = purge_change(volume, &change);
+	int rc;
 
+	do {
+		rc = purge_change(volume, &change);
+		c.max /= 2;
+	} while (rc == -E2BIG && c.max > 0);
 	if (rc)
 		return rc;
 	stat_add(&volume->stats, STAT_purge_blocks, c.freed);

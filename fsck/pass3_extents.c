@@ -110,7 +110,9 @@ static int compare_shares(struct walk *w)
 	int rc = starts && ends ? 0 : -ENOMEM;
 
 	if (!rc) {
-		qsort(w->share_claims.at, claims, sizeof(*w->share_claims.at), compare_claims);
+		if (claims)
+			qsort(w->share_claims.at, claims, sizeof(*w->share_claims.at),
+			      compare_claims);
 		for (size_t i = 0; i < w->shares.count; i++) {
 			const struct share_note *share = &w->shares.at[i];
 			size_t count = 0;

@@ -309,11 +309,8 @@ static int check_and_repair(struct session *s)
 
 static int run(struct session *s)
 {
-	int bits = open_device(s);
-	int rc;
+	int bits = read_superblock(s), rc;
 
-	if (!bits)
-		bits = read_superblock(s);
 	if (bits)
 		return bits;
 	if (is_settled(s)) {
@@ -331,20 +328,49 @@ static int run(struct session *s)
 	return EXIT_OPERATIONAL | (s->changed ? EXIT_CORRECTED : 0);
 }
 
-int session_run(const char *path, const struct session_options *options)
+static struct session *session_new(const char *path, const struct session_options *options)
 {
 	struct session *s = calloc(1, sizeof(*s));
+
+	if (s) {
+		s->options = options;
+		s->path = path;
+		report_init(&s->report, options->print, options->arg, options->verbose);
+	}
+	return s;
+}
+
+static void session_free(struct session *s)
+{
+	fsck_result_free(&s->result);
+	report_free(&s->report);
+	free(s);
+}
+
+int session_run_on(struct device *dev, const char *path, const struct session_options *options)
+{
+	struct session *s = session_new(path, options);
 	int bits;
 
 	if (!s)
 		return EXIT_OPERATIONAL;
-	s->options = options;
-	s->path = path;
-	report_init(&s->report, options->print, options->arg, options->verbose);
+	s->dev = dev;
 	bits = run(s);
-	fsck_result_free(&s->result);
-	report_free(&s->report);
+	session_free(s);
+	return bits;
+}
+
+int session_run(const char *path, const struct session_options *options)
+{
+	struct session *s = session_new(path, options);
+	int bits;
+
+	if (!s)
+		return EXIT_OPERATIONAL;
+	bits = open_device(s);
+	if (!bits)
+		bits = run(s);
 	dev_close(s->dev);
-	free(s);
+	session_free(s);
 	return bits;
 }

@@ -44,5 +44,7 @@ struct session_options {
 
 /* Returns bits of enum fsck_exit. */
 int session_run(const char *path, const struct session_options *options) must_check;
+/* The same on a device that is open, and locked as the caller likes; it stays open. */
+int session_run_on(struct device *dev, const char *path, const struct session_options *options) must_check;
 
 #endif

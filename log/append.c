@@ -20,7 +20,9 @@
  * Waiters for space are served in turn, so that small reservations cannot
  * starve a large one.  No wake-up is lost: a waiter takes its queue's ticket
  * under the latch, after finding no room; whoever makes room does so under the
- * latch and wakes the first in turn afterwards.
+ * latch and wakes the first in turn afterwards.  A group that becomes durable
+ * makes room in the buffer and wakes nobody: the first in turn does not sleep
+ * while something can be flushed, and an append wakes it.
  */
 #include "log/log_internal.h"
 

@@ -142,8 +142,6 @@ static int group_write(struct log *log, const struct log_group *group)
 
 static void group_durable(struct log *log, const struct log_group *group)
 {
-	uint64_t waiter;
-
 	latch_x(&log->latch);
 	check(log->in_flight && atomic_load(&log->durable_lsn) == group->start);
 	if (atomic_load(&log->dead)) {
@@ -154,11 +152,9 @@ static void group_durable(struct log *log, const struct log_group *group)
 	atomic_store(&log->durable_lsn, group->end);
 	atomic_store(&log->marked_lsn, group->closing ? group->end : group->start);
 	log->in_flight = false;
-	waiter = log_space_waiter_locked(log);
 	unlatch_x(&log->latch);
 	waitq_wake_all(&log->done_queue[group->number & 1]);
 	waitq_wake_all(&log->leader_queue);
-	log_space_wake(log, waiter);
 }
 
 /* Closes, writes and flushes the open group.  Latch held on entry, not on return. */

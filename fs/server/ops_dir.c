@@ -26,7 +26,7 @@ static size_t add_plain(struct listing *listing, const struct core_dirent *entry
 				 listing->cap - listing->used, name, &st, (off_t)entry->cookie);
 }
 
-/* "." and ".." get no node id: the kernel knows them, and they were not looked up. */
+/* Without a node id: what was not looked up, "." and ".." among it. */
 static size_t add_plus(struct listing *listing, const struct core_dirent *entry, const char *name)
 {
 	struct fuse_entry_param param = {
@@ -34,7 +34,7 @@ static size_t add_plus(struct listing *listing, const struct core_dirent *entry,
 		.attr.st_mode = entry->type,
 	};
 
-	if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
+	if (entry->attr && strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
 		reply_entry_fill(listing->view, entry->attr, &param);
 	return fuse_add_direntry_plus(listing->req, listing->buf + listing->used,
 				      listing->cap - listing->used, name, &param,

@@ -1,6 +1,8 @@
 /*
  * Contents of files.
  */
+#include "engine/base/error.h"
+#include "engine/base/message.h"
 #include "fs/server/control.h"
 #include "fs/server/ops.h"
 #include "fs/server/reply.h"
@@ -39,18 +41,47 @@ void op_read(fuse_req_t req, fuse_ino_t node, size_t len, off_t offset, struct f
 	fuse_reply_buf(req, buf, done);
 }
 
+static bool has_suid(fuse_req_t req, fuse_ino_t node)
+{
+	struct core_attr attr;
+
+	return core_getattr(req_core(req), node_view(node), node_ino(node), &attr) == 0 &&
+	       (attr.mode & (S_ISUID | S_ISGID));
+}
+
+/*
+ * The kernel demands that setuid goes, but keeps the mode that it knows, and
+ * would still honour it in exec.  So it is told before the writer goes on.
+ * That is no breach of INV-LOCK-2: without a range this notification takes no
+ * lock in the kernel, and the writer's descriptor keeps the inode from being
+ * freed, which it would wait for.
+ */
+static void forget_mode(fuse_req_t req, fuse_ino_t node)
+{
+	int rc = fuse_lowlevel_notify_inval_inode(req_server(req)->session, node, -1, 0);
+
+	if (rc && rc != -ENOENT)
+		message(LOG_WARNING, "inode %llu: the kernel may still see it setuid: %s",
+			(unsigned long long)node_ino(node), error_text(rc));
+}
+
 void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_t offset,
 	      struct fuse_file_info *fi)
 {
+	unsigned flags = worker_kill() ? CORE_WRITE_KILL_SUID : 0;
+	bool loses_suid = flags && has_suid(req, node);
 	int rc;
 
 	(void)fi;
 	rc = core_write(req_core(req), node_view(node), node_ino(node), (uint64_t)offset, buf, len,
-			worker_kill() ? CORE_WRITE_KILL_SUID : 0);
-	if (rc)
+			flags);
+	if (rc) {
 		reply_status(req, rc);
-	else
-		fuse_reply_write(req, len);
+		return;
+	}
+	if (loses_suid)
+		forget_mode(req, node);
+	fuse_reply_write(req, len);
 }
 
 /* Of directories as well. */

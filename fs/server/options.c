@@ -123,8 +123,9 @@ static int apply_relatime(struct server_options *options, const char *word, cons
 
 static int apply_strictatime(struct server_options *options, const char *word, const char *value)
 {
+	(void)word, (void)value;
 	options->atime = ATIME_STRICT;
-	return apply_kernel(options, word, value);
+	return 0;
 }
 
 static int apply_cache_size(struct server_options *options, const char *word, const char *value)

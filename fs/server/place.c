@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,11 +113,21 @@ static int refuse(const char *dir, const char *why, int rc)
 	return rc;
 }
 
-static int clear_dead_mount(const char *dir)
+/* The kernel may answer stat() for a dead mount from memory, but not statvfs(). */
+static int look_at(const char *dir, struct stat *st)
 {
-	struct stat st;
+	struct statvfs figures;
 
-	if (is_our_mount(dir) && place_unmount(dir, true) == 0 && stat(dir, &st) == 0) {
+	if (stat(dir, st) != 0)
+		return -errno;
+	if (is_our_mount(dir) && statvfs(dir, &figures) != 0)
+		return -errno;
+	return 0;
+}
+
+static int clear_dead_mount(const char *dir, struct stat *st)
+{
+	if (is_our_mount(dir) && place_unmount(dir, true) == 0 && look_at(dir, st) == 0) {
 		message(LOG_NOTICE, "%s: cleared a mount whose server had died", dir);
 		return 0;
 	}
@@ -140,17 +151,13 @@ int place_prepare(char **dir)
 	}
 	free(*dir);
 	*dir = absolute;
-	if (stat(absolute, &st) != 0) {
-		rc = -errno;
-		if (rc == -ENOTCONN)
-			rc = clear_dead_mount(absolute);
-		else
-			refuse(absolute, strerror(-rc), rc);
-		if (rc)
-			return rc;
-		if (stat(absolute, &st) != 0)
-			return refuse(absolute, strerror(errno), -errno);
-	}
+	rc = look_at(absolute, &st);
+	if (rc == -ENOTCONN)
+		rc = clear_dead_mount(absolute, &st);
+	else if (rc)
+		refuse(absolute, strerror(-rc), rc);
+	if (rc)
+		return rc;
 	if (!S_ISDIR(st.st_mode))
 		return refuse(absolute, "mount point is not a directory", -ENOTDIR);
 	return 0;

@@ -31,7 +31,7 @@
 #define READERS_MAX 4u
 #define STOP_SIGNAL SIGUSR1
 #define STOP_POLL_NS 2000000
-#define SETTLE_POLLS_MAX 5000u /* times STOP_POLL_NS: 10 s */
+#define SETTLE_POLLS_MAX 1000u /* times STOP_POLL_NS: 2 s; who goes on writing is not waited for */
 #define SETTLE_QUIET_POLLS 5u  /* between two requests of one writer there is less */
 
 struct worker {

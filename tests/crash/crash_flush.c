@@ -7,10 +7,11 @@
  * have the values that the mtrs below l gave them, l must not lie below what was
  * durable at the cut, and no page in place may have been ahead of the log.
  *
- *	crash_flush [SEED]
+ *	crash_flush [SEED]    one workload; else several, TEST_SCALE times as many
  */
 #include "engine/recovery.h"
 #include "tests/lib/pool_fixture.h"
+#include "tests/lib/scratch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,11 +173,12 @@ static void cut_at(struct fixture *f, size_t event)
 	}
 }
 
-int main(int argc, char **argv)
+static void run_seed(uint64_t seed)
 {
-	uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
 	struct fixture f;
 
+	memset(&totals, 0, sizeof(totals));
+	memset(&history, 0, sizeof(history));
 	random_state = seed;
 	fixture_open(&f, &params);
 	for (unsigned i = 0; i < PAGES; i++)
@@ -190,6 +192,17 @@ int main(int argc, char **argv)
 	check(totals.torn > 0);
 	printf("crash_flush: ok, seed %lu, %lu states, %lu recoveries cut, %lu torn pages restored\n",
 	       seed, totals.states, totals.recoveries_cut, totals.torn);
+	fflush(stdout);
 	fixture_close(&f);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1) {
+		run_seed(strtoull(argv[1], NULL, 0));
+		return 0;
+	}
+	for (uint64_t seed = 1; seed <= 4 * test_scale(); seed++)
+		run_seed(seed);
 	return 0;
 }

@@ -268,6 +268,8 @@ static void live_on(struct life *life, const struct life *old, struct log *log, 
 		if (entry->flushed_after) {
 			flush(life, log, dev, false);
 			groups--;
+		} else if (entry->end % LOG_BLOCK_DEFAULT == 0 && next_random(random) % 2) {
+			break; /* here the old tail goes on without a mark */
 		}
 	}
 	if (life->entries && !life->entry[life->entries - 1].flushed_after)

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define RIG_LOG_BYTES (1u << 20)
+/* Small, so that tests go round the log; both grow with the page. */
+#define RIG_LOG_PAGES 256u
+#define RIG_CACHE_PAGES 1024u
 
 const struct core_cred rig_cred = {.uid = 1000, .gid = 1000};
 
@@ -72,7 +74,7 @@ static void open_volume(struct rig *rig, bool read_only)
 {
 	struct volume_options options = {
 		.read_only = read_only,
-		.cache_bytes = SCRATCH_CACHE * 2,
+		.cache_bytes = (uint64_t)rig->page_size * RIG_CACHE_PAGES,
 		.log_buffer_bytes = 2u << 20,
 		.no_background = !rig->background,
 	};
@@ -83,7 +85,8 @@ static void open_volume(struct rig *rig, bool read_only)
 
 void rig_open(struct rig *rig, uint64_t size_bytes, uint32_t page_size, bool background)
 {
-	rig->dev = scratch_format(size_bytes, page_size, RIG_LOG_BYTES);
+	rig->dev = scratch_format(size_bytes, page_size, (uint64_t)page_size * RIG_LOG_PAGES);
+	rig->page_size = page_size;
 	rig->background = background;
 	open_volume(rig, false);
 }

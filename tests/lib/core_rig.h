@@ -8,6 +8,7 @@ struct rig {
 	struct device *dev;     /* outlives the volume */
 	struct volume *volume;
 	struct core *core;
+	uint32_t page_size;
 	bool background;
 };
 

@@ -148,7 +148,7 @@ static void for_records(uint8_t *body, uint64_t value, bool init,
 }
 
 struct plain_page {
-	const struct fixture *f;
+	const struct volume *volume;
 	uint8_t *bytes, *body;
 	uint64_t pageno;
 };
@@ -157,27 +157,40 @@ static void put_plain(void *arg, uint8_t type, size_t len)
 {
 	struct plain_page *page = arg;
 
-	check(page_redo(page->bytes, page->f->volume->geo.page_size, page->pageno,
-			page->f->volume->tag, type, page->body, len) == 0);
+	check(page_redo(page->bytes, page->volume->geo.page_size, page->pageno, page->volume->tag,
+			type, page->body, len) == 0);
+}
+
+static void fill(const struct volume *volume, uint8_t *bytes, uint64_t pageno, uint64_t value)
+{
+	struct plain_page page = {
+		.volume = volume,
+		.bytes = bytes,
+		.body = malloc(BODY_BYTES_MAX(volume->geo.page_size)),
+		.pageno = pageno,
+	};
+
+	check(page.body != NULL);
+	for_records(page.body, value, true, put_plain, &page);
+	free(page.body);
+}
+
+void fixture_fill(struct frame *frame, uint64_t value)
+{
+	fill(frame->pool->volume, frame->data, atomic_load(&frame->pageno), value);
 }
 
 void fixture_put_page(struct fixture *f, uint64_t pageno, uint64_t value, lsn_t lsn)
 {
 	uint32_t page_size = f->volume->geo.page_size;
-	struct plain_page page = {
-		.f = f,
-		.bytes = calloc(1, page_size),
-		.body = malloc(BODY_BYTES_MAX(page_size)),
-		.pageno = pageno,
-	};
+	uint8_t *bytes = calloc(1, page_size);
 
-	check(page.bytes && page.body);
-	for_records(page.body, value, true, put_plain, &page);
-	page_set_lsn(page.bytes, lsn);
-	page_seal(page.bytes, page_size);
-	check(dev_write(f->dev, page.bytes, page_size, pageno * BLOCK_SIZE) == 0);
-	free(page.body);
-	free(page.bytes);
+	check(bytes != NULL);
+	fill(f->volume, bytes, pageno, value);
+	page_set_lsn(bytes, lsn);
+	page_seal(bytes, page_size);
+	check(dev_write(f->dev, bytes, page_size, pageno * BLOCK_SIZE) == 0);
+	free(bytes);
 }
 
 static uint64_t value_of(const void *page)
@@ -280,4 +293,36 @@ lsn_t fixture_change(struct fixture *f, const uint64_t *pagenos, unsigned count,
 	redo_end(&redo);
 	pool_give_tickets(f->pool, count);
 	return redo.lsn;
+}
+
+lsn_t fixture_change_one(struct fixture *f, unsigned n, uint64_t value, bool init)
+{
+	uint64_t pageno = fixture_page(f, n);
+
+	return fixture_change(f, &pageno, 1, value, init);
+}
+
+uint64_t fixture_read_one(struct fixture *f, unsigned n)
+{
+	struct frame *frame = fixture_get(f, fixture_page(f, n));
+	uint64_t value;
+
+	latch_s(&frame->latch);
+	value = fixture_value(frame);
+	unlatch_s(&frame->latch);
+	pool_put(frame);
+	return value;
+}
+
+uint64_t fixture_stat(const struct fixture *f, enum stat_id stat)
+{
+	return stat_read(&f->volume->stats, stat);
+}
+
+struct pool_counts fixture_counts(struct fixture *f)
+{
+	struct pool_counts counts;
+
+	pool_count(f->pool, &counts);
+	return counts;
 }

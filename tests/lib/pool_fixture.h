@@ -66,10 +66,19 @@ struct frame *fixture_get(struct fixture *f, uint64_t pageno);
 struct frame *fixture_new(struct fixture *f, uint64_t pageno);
 uint64_t fixture_value(const struct frame *frame); /* latched by the caller, or alone */
 
+/* Makes a new page in a frame latched X, without a log. */
+void fixture_fill(struct frame *frame, uint64_t value);
 /* Redo records that set the value, applied to frames latched X; init: makes the pages. */
 void fixture_stage(struct redo *redo, struct frame *frame, uint64_t value, bool init);
 /* One mtr over pages in ascending order, tickets and all; returns its end LSN. */
 lsn_t fixture_change(struct fixture *f, const uint64_t *pagenos, unsigned count, uint64_t value,
 		     bool init);
+
+/* For the n-th page: an mtr that sets its value; its value as the pool has it. */
+lsn_t fixture_change_one(struct fixture *f, unsigned n, uint64_t value, bool init);
+uint64_t fixture_read_one(struct fixture *f, unsigned n);
+
+uint64_t fixture_stat(const struct fixture *f, enum stat_id stat);
+struct pool_counts fixture_counts(struct fixture *f);
 
 #endif

@@ -1,9 +1,8 @@
 /*
- * The flusher: each invariant of flush.h, flush.c and doublewrite.c by a test
- * that fails without it.  Power cuts are in tests/crash/crash_flush.c, threads
- * in tests/race/race_pool.c.
+ * The flusher: each invariant of flush.h and flush.c by a test that fails
+ * without it.  Power cuts are in tests/crash/crash_flush.c, threads in
+ * tests/race/race_pool.c.
  */
-#include "engine/doublewrite.h"
 #include "engine/flush_internal.h"
 #include "tests/lib/pool_fixture.h"
 
@@ -19,22 +18,10 @@ static const struct fixture_params plain = {0};
 static struct fixture *shared;
 static unsigned met;
 
-static uint64_t stat_of(struct fixture *f, enum stat_id stat)
-{
-	return stat_read(&f->volume->stats, stat);
-}
-
-static lsn_t change_one(struct fixture *f, unsigned page, uint64_t value, bool init)
-{
-	uint64_t pageno = fixture_page(f, page);
-
-	return fixture_change(f, &pageno, 1, value, init);
-}
-
 static void change_pages(struct fixture *f, unsigned pages, uint64_t value, bool init)
 {
 	for (unsigned i = 0; i < pages; i++)
-		change_one(f, i, value + i, init);
+		fixture_change_one(f, i, value + i, init);
 }
 
 static void expect_in_place(struct fixture *f, unsigned pages, uint64_t value)
@@ -45,14 +32,6 @@ static void expect_in_place(struct fixture *f, unsigned pages, uint64_t value)
 		cr_assert(fixture_value_in_place(f, fixture_page(f, i), &found));
 		cr_assert_eq(found, value + i);
 	}
-}
-
-static uint64_t dirty_count(struct fixture *f)
-{
-	struct pool_counts counts;
-
-	pool_count(f->pool, &counts);
-	return counts.dirty;
 }
 
 /* Appends an mtr without page records; it stays unlisted. */
@@ -81,9 +60,9 @@ Test(flush, everything_is_in_place_and_checkpointed)
 	expect_in_place(&f, 50, 100);
 	cr_assert_geq(log_checkpoint_lsn(f.log), end);
 	cr_assert_geq(log_marked_lsn(f.log), end);
-	cr_assert_eq(dirty_count(&f), 0);
+	cr_assert_eq(fixture_counts(&f).dirty, 0);
 	cr_assert_eq(pool_oldest_lsn(f.pool), UINT64_MAX);
-	cr_assert_eq(stat_of(&f, STAT_flush_pages), 50, "each page once");
+	cr_assert_eq(fixture_stat(&f, STAT_flush_pages), 50, "each page once");
 	fixture_close(&f);
 }
 
@@ -97,7 +76,7 @@ Test(flush, a_checkpoint_is_written_when_nothing_is_dirty_too)
 	log_listed(f.log, &ticket);
 	cr_assert_eq(flush_everything(f.flusher), 0);
 	cr_assert_geq(log_checkpoint_lsn(f.log), ticket.end);
-	cr_assert_eq(stat_of(&f, STAT_flush_batches), 0);
+	cr_assert_eq(fixture_stat(&f, STAT_flush_batches), 0);
 	fixture_close(&f);
 }
 
@@ -111,7 +90,7 @@ Test(flush, until_stops_where_it_was_told)
 	for (unsigned i = 0; i < 40; i++) {
 		if (i == 20)
 			middle = log_next_lsn(f.log);
-		change_one(&f, i, i, true);
+		fixture_change_one(&f, i, i, true);
 	}
 	cr_assert_eq(flush_until(f.flusher, middle), 0);
 	expect_in_place(&f, 20, 0);
@@ -137,11 +116,9 @@ Test(flush, pages_of_each_size)
 
 /* -------------------------------------------------------------- INV-WAL-1 */
 
-/* At the first write outside the log a durable mark covers every page LSN. */
+/* At the first write outside the log a durable mark covers the LSN of each page written. */
 static void expect_marked(const char *name)
 {
-	lsn_t lsn;
-
 	if (strcmp(name, "flush:doublewritten") != 0)
 		return;
 	met++;
@@ -150,23 +127,26 @@ static void expect_marked(const char *name)
 
 		check(dev_read(shared->dev, &head, sizeof(head),
 			       (shared->volume->geo.dw_start + i) * BLOCK_SIZE) == 0);
-		lsn = le64_get(head.lsn);
-		check(lsn <= log_marked_lsn(shared->log));
+		check(le64_get(head.lsn) > 0);
+		check(le64_get(head.lsn) <= log_marked_lsn(shared->log));
 	}
 }
 
 Test(flush, a_page_is_written_below_a_durable_mark_only)
 {
 	struct fixture f;
+	struct batch_result result;
 
 	fixture_open(&f, &plain);
 	shared = &f;
 	change_pages(&f, 40, 1, true);
 	cr_assert_lt(log_durable_lsn(f.log), log_next_lsn(f.log));
 	os_linux_set_point_handler(expect_marked);
-	cr_assert_eq(flush_everything(f.flusher), 0);
+	for (unsigned i = 0; i < 3; i++)
+		cr_assert_eq(flush_batch(f.flusher, UINT64_MAX, false, &result), 0);
 	os_linux_set_point_handler(NULL);
 	cr_assert_eq(met, 3, "batches of 16 slots");
+	cr_assert_eq(fixture_counts(&f).dirty, 0);
 	fixture_close(&f);
 }
 
@@ -175,7 +155,7 @@ Test(flush, a_page_is_written_below_a_durable_mark_only)
 static void change_between(const char *name)
 {
 	if (strcmp(name, "flush:copied") == 0 && met++ == 0)
-		change_one(shared, 0, 1000, false);
+		fixture_change_one(shared, 0, 1000, false);
 }
 
 Test(flush, a_page_that_changes_while_it_is_written_stays_dirty)
@@ -186,14 +166,14 @@ Test(flush, a_page_that_changes_while_it_is_written_stays_dirty)
 
 	fixture_open(&f, &plain);
 	shared = &f;
-	change_one(&f, 0, 1, true);
+	fixture_change_one(&f, 0, 1, true);
 	first_end = log_next_lsn(f.log);
 	os_linux_set_point_handler(change_between);
 	cr_assert_eq(flush_until(f.flusher, first_end), 0);
 	os_linux_set_point_handler(NULL);
 	cr_assert(fixture_value_in_place(&f, fixture_page(&f, 0), &value));
 	cr_assert_eq(value, 1);
-	cr_assert_eq(dirty_count(&f), 1);
+	cr_assert_eq(fixture_counts(&f).dirty, 1);
 	cr_assert_geq(pool_oldest_lsn(f.pool), first_end, "the second change");
 	cr_assert_geq(log_checkpoint_lsn(f.log), first_end);
 	cr_assert_leq(log_checkpoint_lsn(f.log), pool_oldest_lsn(f.pool));
@@ -219,7 +199,7 @@ Test(flush, a_page_leaves_the_list_after_the_flush_in_place)
 
 	fixture_open(&f, &plain);
 	shared = &f;
-	change_one(&f, 0, 1, true);
+	fixture_change_one(&f, 0, 1, true);
 	os_linux_set_point_handler(expect_listed);
 	cr_assert_eq(flush_everything(f.flusher), 0);
 	os_linux_set_point_handler(NULL);
@@ -252,7 +232,7 @@ Test(flush, the_checkpoint_does_not_pass_an_mtr_that_is_being_listed)
 
 	fixture_open(&f, &plain);
 	shared = &f;
-	change_one(&f, 0, 1, true);
+	fixture_change_one(&f, 0, 1, true);
 	cr_assert_eq(flush_everything(f.flusher), 0);
 	late = append_note(&f);
 	cr_assert_eq(log_flush(f.log, late.end), 0);
@@ -342,8 +322,8 @@ Test(flush, a_busy_page_is_skipped_once_and_then_waited_for)
 	os_linux_set_point_handler(NULL);
 	os_thread_join(&thread);
 	expect_in_place(&f, 5, 1);
-	cr_assert_eq(stat_of(&f, STAT_flush_skipped_busy), 1);
-	cr_assert_eq(stat_of(&f, STAT_flush_batches), 2);
+	cr_assert_eq(fixture_stat(&f, STAT_flush_skipped_busy), 1);
+	cr_assert_eq(fixture_stat(&f, STAT_flush_batches), 2);
 	fixture_close(&f);
 }
 
@@ -365,7 +345,7 @@ Test(flush, a_failure_is_final_and_cleans_nothing)
 			if (failed) {
 				cr_assert(f.volume->failed || log_dead(f.log));
 				cr_assert_neq(flush_everything(f.flusher), 0, "never tried again");
-				cr_assert(dirty_count(&f) > 0 || log_dead(f.log));
+				cr_assert(fixture_counts(&f).dirty > 0 || log_dead(f.log));
 			}
 			cr_assert_leq(log_checkpoint_lsn(f.log), pool_oldest_lsn(f.pool));
 			fixture_close(&f);
@@ -376,6 +356,36 @@ Test(flush, a_failure_is_final_and_cleans_nothing)
 	}
 }
 
+/* Who waits for tickets hears of a failure, though nothing is ever cleaned or given back again. */
+Test(flush, who_waits_for_tickets_hears_of_a_failure)
+{
+	struct fixture f;
+	uint64_t pageno;
+	int rc = 0;
+
+	fixture_open(&f, &(struct fixture_params){.background = true,
+						  .commit_interval_ns = OS_FOREVER});
+	dev_memory_fail(f.dev, FAULT_WRITE, 3, -EIO, true);
+	for (unsigned i = 0; i < POOL_FRAMES_MIN && rc == 0; i++) {
+		rc = pool_take_tickets(f.pool, MTR_PAGES_MAX);
+		if (rc == 0) {
+			struct frame *frame;
+
+			pageno = fixture_page(&f, i);
+			frame = fixture_new(&f, pageno);
+			latch_x(&frame->latch);
+			fixture_fill(frame, i);
+			pool_changed(frame, 1 + i, 2 + i);
+			unlatch_x(&frame->latch);
+			pool_put(frame);
+			pool_give_tickets(f.pool, MTR_PAGES_MAX);
+		}
+	}
+	cr_assert_eq(rc, -EIO);
+	cr_assert(f.volume->failed);
+	fixture_close(&f);
+}
+
 Test(flush, a_broken_page_is_not_written)
 {
 	struct fixture f;
@@ -383,7 +393,7 @@ Test(flush, a_broken_page_is_not_written)
 	uint64_t value;
 
 	fixture_open(&f, &plain);
-	change_one(&f, 0, 1, true);
+	fixture_change_one(&f, 0, 1, true);
 	frame = fixture_get(&f, fixture_page(&f, 0));
 	((struct disk_tree_page *)frame->data)->slot_count = le16_make(60000);
 	pool_put(frame);
@@ -404,11 +414,11 @@ Test(flush, who_waits_for_log_space_makes_it_where_no_thread_runs)
 	fixture_open(&f, &plain);
 	first = log_next_lsn(f.log);
 	while (log_next_lsn(f.log) - first < laps * log_capacity(f.log)) {
-		change_one(&f, changes % 30, changes, changes < 30);
+		fixture_change_one(&f, changes % 30, changes, changes < 30);
 		changes++;
 	}
 	cr_assert_geq(log_checkpoint_lsn(f.log), first + (laps - 1) * log_capacity(f.log));
-	cr_assert_gt(stat_of(&f, STAT_log_space_waits), 0);
+	cr_assert_gt(fixture_stat(&f, STAT_log_space_waits), 0);
 	fixture_close(&f);
 }
 
@@ -439,7 +449,7 @@ static bool wait_until(bool (*reached)(struct fixture *f), struct fixture *f)
 
 static bool is_settled(struct fixture *f)
 {
-	return dirty_count(f) == 0 && log_checkpoint_lsn(f->log) + 2048 >= log_next_lsn(f->log);
+	return fixture_counts(f).dirty == 0 && log_checkpoint_lsn(f->log) + 2048 >= log_next_lsn(f->log);
 }
 
 Test(flush, an_idle_volume_is_written_back)
@@ -459,11 +469,11 @@ Test(flush, an_idle_volume_is_written_back)
 		_Atomic uint32_t word = 0;
 
 		settled = log_next_lsn(f.log);
-		checkpoints = stat_of(&f, STAT_log_checkpoints);
+		checkpoints = fixture_stat(&f, STAT_log_checkpoints);
 		os_linux.wait(&os_linux, &word, 0, 1500000000ull);
 	}
 	cr_assert_eq(log_next_lsn(f.log), settled);
-	cr_assert_eq(stat_of(&f, STAT_log_checkpoints), checkpoints);
+	cr_assert_eq(fixture_stat(&f, STAT_log_checkpoints), checkpoints);
 	fixture_close(&f);
 }
 
@@ -480,13 +490,13 @@ Test(flush, the_log_is_durable_after_the_commit_interval)
 						  .commit_interval_ns = 100000000ull});
 	change_pages(&f, 3, 5, true);
 	cr_assert(wait_until(is_durable, &f));
-	cr_assert_eq(stat_of(&f, STAT_flush_batches), 0, "the log alone");
+	cr_assert_eq(fixture_stat(&f, STAT_flush_batches), 0, "the log alone");
 	fixture_close(&f);
 }
 
 static bool is_half_clean(struct fixture *f)
 {
-	return dirty_count(f) <= POOL_FRAMES_MIN / 2;
+	return fixture_counts(f).dirty <= POOL_FRAMES_MIN / 2;
 }
 
 Test(flush, the_thread_keeps_half_of_the_frames_clean_and_the_log_free)
@@ -501,137 +511,7 @@ Test(flush, the_thread_keeps_half_of_the_frames_clean_and_the_log_free)
 	cr_assert(wait_until(is_half_clean, &f));
 	first = log_next_lsn(f.log);
 	while (log_next_lsn(f.log) - first < 3 * log_capacity(f.log))
-		change_one(&f, page++ % 1000, 7, false);
-	fixture_close(&f);
-}
-
-/* ------------------------------------------------------------ doublewrite */
-
-static uint64_t survivor;
-
-static bool survives(void *arg, uint64_t pageno)
-{
-	return pageno == *(uint64_t *)arg;
-}
-
-/* Puts a valid page with this value and LSN into a slot. */
-static void put_slot(struct fixture *f, uint32_t slot, uint64_t pageno, uint64_t value, lsn_t lsn)
-{
-	uint8_t page[PAGE_SIZE_MIN], before[PAGE_SIZE_MIN];
-	uint64_t offset = pageno * BLOCK_SIZE;
-
-	check(dev_read(f->dev, before, sizeof(before), offset) == 0);
-	fixture_put_page(f, pageno, value, lsn);
-	check(dev_read(f->dev, page, sizeof(page), offset) == 0);
-	check(dev_write(f->dev, page, sizeof(page),
-			(f->volume->geo.dw_start + slot) * BLOCK_SIZE) == 0);
-	check(dev_write(f->dev, before, sizeof(before), offset) == 0);
-}
-
-static void tear(struct fixture *f, uint64_t block)
-{
-	uint8_t sector[512];
-
-	memset(sector, 0x5a, sizeof(sector));
-	check(dev_write(f->dev, sector, sizeof(sector), block * BLOCK_SIZE + 1024) == 0);
-}
-
-/* The value in place after restoring between LSNs 1000 and 2000; 0: no valid page. */
-static uint64_t restored(struct fixture *f, uint64_t pageno)
-{
-	uint64_t value;
-
-	survivor = pageno;
-	cr_assert_eq(doublewrite_restore(f->volume, 1000, 2000, survives, &survivor), 0);
-	return fixture_value_in_place(f, pageno, &value) ? value : 0;
-}
-
-/* INV-REC-1, each condition. */
-Test(doublewrite, restores_what_is_torn_and_nothing_else)
-{
-	struct fixture f;
-	uint64_t pageno, other, value;
-
-	fixture_open(&f, &(struct fixture_params){.no_log = true});
-	pageno = fixture_page(&f, 0);
-	other = fixture_page(&f, 1);
-	cr_assert_eq(restored(&f, pageno), 0, "no copy at all");
-
-	fixture_put_page(&f, pageno, 1, 900);
-	put_slot(&f, 3, pageno, 2, 1500);
-	cr_assert_eq(restored(&f, pageno), 1, "valid in place: left alone, be it older");
-
-	tear(&f, pageno);
-	survivor = other;
-	cr_assert_eq(doublewrite_restore(f.volume, 1000, 2000, survives, &survivor), 0);
-	cr_assert_not(fixture_value_in_place(&f, pageno, &value), "nothing in the log survives");
-	cr_assert_eq(restored(&f, pageno), 2);
-	cr_assert_eq(stat_of(&f, STAT_recovery_torn_repaired), 1);
-
-	tear(&f, pageno);
-	put_slot(&f, 1, pageno, 4, 1600);
-	put_slot(&f, 9, pageno, 5, 1550);
-	cr_assert_eq(restored(&f, pageno), 4, "the highest LSN");
-
-	tear(&f, pageno);
-	put_slot(&f, 2, pageno, 6, 2001);
-	cr_assert_eq(restored(&f, pageno), 4, "not past the cut");
-
-	tear(&f, pageno);
-	tear(&f, f.volume->geo.dw_start + 1);
-	cr_assert_eq(restored(&f, pageno), 5, "a torn copy is none");
-
-	tear(&f, pageno);
-	for (uint32_t slot = 0; slot < f.volume->geo.dw_slots; slot++)
-		put_slot(&f, slot, pageno, 7, 999);
-	cr_assert_eq(restored(&f, pageno), 0, "not below the checkpoint");
-	for (uint32_t slot = 0; slot < f.volume->geo.dw_slots; slot++)
-		put_slot(&f, slot, pageno, 7, 1000);
-	f.volume->tag[0] ^= 1;
-	cr_assert_eq(restored(&f, pageno), 0, "of another volume");
-	f.volume->tag[0] ^= 1;
-	cr_assert_eq(restored(&f, pageno), 7);
-	fixture_close(&f);
-}
-
-Test(doublewrite, what_was_restored_is_durable)
-{
-	struct fixture f;
-	struct device *state;
-	bool varies;
-	uint64_t pageno;
-	uint8_t page[PAGE_SIZE_MIN];
-
-	fixture_open(&f, &(struct fixture_params){.no_log = true});
-	pageno = fixture_page(&f, 0);
-	put_slot(&f, 0, pageno, 7, 1000);
-	dev_record_start(f.dev);
-	cr_assert_eq(restored(&f, pageno), 7);
-	cr_assert_eq(dev_record_state(f.dev, dev_record_count(f.dev), CUT_DROP_ALL, 0, &state,
-				      &varies), 0);
-	cr_assert_eq(dev_read(state, page, sizeof(page), pageno * BLOCK_SIZE), 0);
-	cr_assert_eq(page_verify(page, sizeof(page), pageno, f.volume->tag, NULL), 0);
-	dev_close(state);
-	fixture_close(&f);
-}
-
-Test(doublewrite, errors_are_returned)
-{
-	struct fixture f;
-	uint64_t pageno;
-
-	fixture_open(&f, &(struct fixture_params){.no_log = true});
-	pageno = fixture_page(&f, 0);
-	survivor = pageno;
-	put_slot(&f, 0, pageno, 7, 1000);
-	for (unsigned nth = 0; nth < 2; nth++) {
-		dev_memory_fail(f.dev, FAULT_READ, nth, -EIO, false);
-		cr_assert_eq(doublewrite_restore(f.volume, 1000, 2000, survives, &survivor), -EIO);
-	}
-	dev_memory_fail(f.dev, FAULT_WRITE, 0, -EIO, false);
-	cr_assert_eq(doublewrite_restore(f.volume, 1000, 2000, survives, &survivor), -EIO);
-	dev_memory_fail(f.dev, FAULT_FLUSH, 0, -EIO, false);
-	cr_assert_eq(doublewrite_restore(f.volume, 1000, 2000, survives, &survivor), -EIO);
+		fixture_change_one(&f, page++ % 1000, 7, false);
 	fixture_close(&f);
 }
 
@@ -642,29 +522,23 @@ Test(flush, recovered_pages_are_written_through_doublewrite)
 {
 	struct fixture f;
 	const unsigned pages = 600;
-	struct redo redo;
 
 	fixture_open(&f, &(struct fixture_params){.no_log = true});
-	redo = (struct redo){.volume = f.volume, .reserved = 4096, .records = malloc(4096),
-			     .body = malloc(BODY_BYTES_MAX(PAGE_SIZE_MIN))};
 	for (unsigned i = 0; i < pages; i++) {
 		struct frame *frame;
 
 		cr_assert_eq(pool_take_tickets(f.pool, 1), 0);
 		frame = fixture_new(&f, fixture_page(&f, i));
 		latch_x(&frame->latch);
-		redo.len = redo.changed_count = 0;
-		fixture_stage(&redo, frame, 9 + i, true);
+		fixture_fill(frame, 9 + i);
 		pool_changed(frame, 100 + i, 101 + i);
 		unlatch_x(&frame->latch);
 		pool_put(frame);
 		pool_give_tickets(f.pool, 1);
 	}
-	cr_assert_gt(dirty_count(&f), 0);
+	cr_assert_gt(fixture_counts(&f).dirty, 0);
 	cr_assert_eq(flush_recovered(f.flusher), 0);
-	cr_assert_eq(dirty_count(&f), 0);
+	cr_assert_eq(fixture_counts(&f).dirty, 0);
 	expect_in_place(&f, pages, 9);
-	free(redo.records);
-	free(redo.body);
 	fixture_close(&f);
 }

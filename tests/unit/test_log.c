@@ -232,6 +232,28 @@ Test(log_format, next_record)
 	}
 }
 
+Test(log_format, a_mark_belongs_to_its_place_and_epoch)
+{
+	const struct log_shape shape = {.capacity = CAPACITY, .first_lsn = LSN_FIRST, .block = 512};
+	const lsn_t own = LSN_FIRST + 512;
+	const size_t bytes = MARK_MTR_BYTES - MTR_TRAILER_BYTES;
+	uint8_t mtr[MARK_MTR_BYTES];
+	lsn_t durable;
+
+	log_mark_make(&shape, 7, own, own - 1, mtr);
+	cr_assert_eq(log_mark_parse(&shape, 7, own, mtr, bytes, &durable), 1);
+	cr_assert_eq(durable, own - 1);
+	cr_assert_eq(log_mark_parse(&shape, 7, own + 512, mtr, bytes, &durable), -BE_FORMAT);
+	cr_assert_eq(log_mark_parse(&shape, 8, own, mtr, bytes, &durable), -BE_FORMAT);
+	cr_assert_eq(log_mark_parse(&shape, 7, own, mtr, bytes - 1, &durable), -BE_FORMAT);
+	log_mark_make(&shape, 7, own, own + 1, mtr);
+	cr_assert_eq(log_mark_parse(&shape, 7, own, mtr, bytes, &durable), -BE_FORMAT);
+	log_mark_make(&shape, 7, own + 1, own, mtr);
+	cr_assert_eq(log_mark_parse(&shape, 7, own + 1, mtr, bytes, &durable), -BE_FORMAT);
+	mtr[0] = REC_PAD;
+	cr_assert_eq(log_mark_parse(&shape, 7, own, mtr, bytes, &durable), 0);
+}
+
 Test(log_format, padding_of_every_size)
 {
 	const struct log_shape shape = {.capacity = CAPACITY, .first_lsn = LSN_FIRST, .block = 4096};
@@ -506,6 +528,26 @@ Test(log_scan, hostile_bytes)
 	}
 }
 
+/* A record that claims all that is live, but for a few bytes. */
+Test(log_scan, hostile_length_to_the_last_byte)
+{
+	for (size_t left = 0; left < 12; left++) {
+		struct device *dev = format_blocks(512, CAPACITY);
+		uint8_t head[11] = {REC_PATCH};
+		size_t n = varint_put(head + 1, CAPACITY - 4 - left);
+		struct log_scan_result result;
+
+		cr_assert_eq(n, 3);
+		cr_assert_eq(dev_write(dev, head, 1 + n, device_offset(LSN_FIRST, CAPACITY)), 0);
+		memset(head, 0xff, sizeof(head));
+		cr_assert_eq(dev_write(dev, head, left < 11 ? left : 11,
+				       device_offset(LSN_FIRST + CAPACITY - left, CAPACITY)), 0);
+		result = scan(dev, 1, &seen);
+		cr_assert(result.end == LSN_FIRST && !result.damaged);
+		dev_close(dev);
+	}
+}
+
 Test(log_scan, hostile_checkpoint)
 {
 	const lsn_t lsns[] = {0, LSN_FIRST - 1, LSN_MAX, UINT64_MAX, UINT64_MAX - CAPACITY};
@@ -608,6 +650,18 @@ static void reserve_thread(void *arg)
 	atomic_store(&waiter->done, true);
 }
 
+static void await_waiters(struct log *log, uint64_t count)
+{
+	uint64_t waiting;
+
+	do {
+		sched_yield();
+		latch_x(&log->latch);
+		waiting = log->space_turns - log->space_turn;
+		unlatch_x(&log->latch);
+	} while (waiting < count);
+}
+
 static _Atomic lsn_t wanted;
 
 static void note_wanted(void *arg, lsn_t lsn)
@@ -676,8 +730,7 @@ Test(log_reserve, small_ones_do_not_overtake_a_large_one)
 	large.bytes = log_reserve_max(log); /* the buffer's limit: nothing fits beside it */
 	cr_assert_eq(log_reserve(log, 4096), 0);
 	cr_assert_eq(os_thread_start(&thread[0], "large", reserve_thread, &large), 0);
-	while (log->space_turns == 0) /* peeks without the latch; monotonic */
-		sched_yield();
+	await_waiters(log, 1);
 	cr_assert_eq(os_thread_start(&thread[1], "small", reserve_thread, &small), 0);
 	for (int i = 0; i < 1000; i++)
 		sched_yield();
@@ -689,6 +742,116 @@ Test(log_reserve, small_ones_do_not_overtake_a_large_one)
 	os_thread_join(&thread[1]);
 	cr_assert(large.result == 0 && small.result == 0);
 	log_unreserve(log, small.bytes);
+	log_close(log);
+	dev_close(dev);
+}
+
+struct hoarder {
+	struct log *log;
+	uint64_t bytes;
+	_Atomic unsigned granted;
+};
+
+static void hoard_thread(void *arg)
+{
+	struct hoarder *hoarder = arg;
+
+	while (!atomic_load(&wanted)) {
+		cr_assert_eq(log_reserve(hoarder->log, hoarder->bytes), 0);
+		atomic_fetch_add(&hoarder->granted, 1);
+	}
+}
+
+/*
+ * As many reservations as are granted before the log is full, each then spent
+ * on an mtr in a group of its own with a closing mark, before any checkpoint.
+ */
+Test(log_reserve, inv_log_1_headroom_for_many_reservations)
+{
+	const uint64_t sizes[] = {30, 300, 1500, 3000};
+
+	for (size_t i = 0; i < array_count(sizes); i++) {
+		struct device *dev = format_blocks(512, CAPACITY);
+		struct log *log = start_log(dev, 0, 1, 2);
+		struct hoarder hoarder = {.log = log, .bytes = sizes[i]};
+		struct os_thread thread;
+		unsigned granted;
+
+		log_set_space_callback(log, note_wanted, NULL);
+		fill_log(log);
+		atomic_store(&wanted, 0);
+		cr_assert_eq(os_thread_start(&thread, "hoard", hoard_thread, &hoarder), 0);
+		await_waiters(log, 1);
+		while (!atomic_load(&wanted))
+			sched_yield();
+		granted = atomic_load(&hoarder.granted);
+		cr_assert_gt(granted, 3);
+		for (unsigned n = 0; n < granted; n++) {
+			uint8_t records[RECORD_MAX];
+			size_t bytes = sizes[i] - MTR_TRAILER_BYTES;
+			struct log_ticket ticket;
+
+			make_records(records, n, bytes);
+			log_append(log, records, bytes, &ticket);
+			log_listed(log, &ticket);
+			cr_assert_eq(log_mark(log, ticket.end), 0);
+		}
+		cr_assert_leq(log_next_lsn(log), log_checkpoint_lsn(log) + CAPACITY);
+		cr_assert_eq(log_checkpoint(log, log_durable_lsn(log)), 0);
+		os_thread_join(&thread);
+		log_close(log);
+		dev_close(dev);
+	}
+}
+
+/* Room for both is made at once: the first to get its space wakes the second. */
+Test(log_reserve, one_release_serves_all_it_can)
+{
+	struct device *dev = format_blocks(512, CAPACITY);
+	struct log *log = start_log(dev, 0, 1, 2);
+	struct waiter waiter[3];
+	struct os_thread thread[3];
+	uint64_t most = log_reserve_max(log);
+
+	cr_assert_eq(log_reserve(log, most), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		waiter[i] = (struct waiter){.log = log, .bytes = 5000};
+		cr_assert_eq(os_thread_start(&thread[i], "reserve", reserve_thread, &waiter[i]), 0);
+		await_waiters(log, i + 1);
+	}
+	log_unreserve(log, most);
+	for (unsigned i = 0; i < 3; i++) {
+		os_thread_join(&thread[i]);
+		cr_assert_eq(waiter[i].result, 0);
+	}
+	log_close(log);
+	dev_close(dev);
+}
+
+/* The holder appends all that it had and goes away: the waiter flushes. */
+Test(log_reserve, an_append_wakes_a_waiter_for_buffer_space)
+{
+	struct device *dev = format_blocks(512, 1 << 20);
+	struct log *log = open_log(dev, 1, 1);
+	const struct log_options options = {.buffer_bytes = 16 << 10};
+	struct waiter waiter = {.log = log, .bytes = 9000};
+	struct os_thread thread;
+	uint8_t records[RECORD_MAX];
+	struct log_ticket ticket;
+
+	cr_assert_eq(log_start(log, LSN_FIRST, 2, &options), 0);
+	cr_assert_eq(log_reserve(log, 8000), 0);
+	cr_assert_eq(os_thread_start(&thread, "reserve", reserve_thread, &waiter), 0);
+	await_waiters(log, 1);
+	for (int i = 0; i < 1000; i++)
+		sched_yield();
+	cr_assert(!atomic_load(&waiter.done));
+	make_records(records, 1, 8000 - MTR_TRAILER_BYTES);
+	log_append(log, records, 8000 - MTR_TRAILER_BYTES, &ticket);
+	log_listed(log, &ticket);
+	os_thread_join(&thread);
+	cr_assert_eq(waiter.result, 0);
+	cr_assert_geq(log_durable_lsn(log), ticket.end);
 	log_close(log);
 	dev_close(dev);
 }
@@ -1135,6 +1298,33 @@ Test(log_start, inv_log_6_an_old_tail_does_not_come_back)
 	dev_close(dev);
 }
 
+/* The same within a group: no mark stands where the old tail goes on. */
+Test(log_start, inv_log_6_an_old_tail_does_not_come_back_without_a_mark)
+{
+	struct device *dev = format_blocks(512, CAPACITY);
+	struct log *log = start_log(dev, 0, 1, 2);
+	const size_t first = 512 - MARK_MTR_BYTES - MTR_TRAILER_BYTES;
+	struct log_ticket ticket;
+
+	ticket = append(log, 1, first);
+	cr_assert_eq(ticket.end % 512, 0);
+	for (uint64_t id = 2; id < 6; id++)
+		append(log, id, 512 - MTR_TRAILER_BYTES);
+	cr_assert_eq(log_flush(log, log_next_lsn(log)), 0);
+	log_close(log);
+	scan(dev, 2, &seen);
+	cr_assert_eq(seen.count, 5);
+
+	log = start_log(dev, LSN_FIRST, 2, 3);
+	cr_assert_eq(append(log, 100, first).end, ticket.end);
+	cr_assert_eq(log_flush(log, ticket.end), 0);
+	cr_assert_eq(log_durable_lsn(log), ticket.end, "no padding");
+	log_close(log);
+	cr_assert_eq(scan(dev, 3, &seen).end, ticket.end);
+	cr_assert(seen.count == 1 && seen.id[0] == 100);
+	dev_close(dev);
+}
+
 Test(log_start, inv_log_6_order_of_its_writes)
 {
 	struct device *dev = format_blocks(512, CAPACITY);
@@ -1230,6 +1420,44 @@ Test(log_dead, an_error_is_final)
 		log_close(log);
 		scan(dev, 2, &seen);
 		cr_assert_leq(seen.count, 2);
+		dev_close(dev);
+	}
+}
+
+/* While a group is in flight, a checkpoint meets an error of the same device. */
+static bool error_stays;
+
+static void fail_a_checkpoint(const char *point)
+{
+	if (strcmp(point, "log:written"))
+		return;
+	os_linux_set_point_handler(NULL);
+	dev_memory_fail(watched->dev, FAULT_FLUSH, 0, -EIO, error_stays);
+	cr_assert_eq(log_checkpoint(watched, log_durable_lsn(watched)), -BE_LOGDEAD);
+}
+
+Test(log_dead, a_flush_that_succeeds_after_another_failed_is_not_believed)
+{
+	const struct log_options options = {.on_dead = count_death, .on_dead_arg = &deaths};
+
+	for (int stays = 0; stays < 2; stays++) {
+		struct device *dev = format_blocks(512, CAPACITY);
+		struct log *log = open_log(dev, 1, 1);
+		struct log_ticket ticket;
+		lsn_t durable;
+
+		deaths = 0;
+		error_stays = stays;
+		watched = log;
+		cr_assert_eq(log_start(log, LSN_FIRST, 2, &options), 0);
+		cr_assert_eq(log_flush(log, append(log, 1, 100).end), 0);
+		durable = log_durable_lsn(log);
+		ticket = append(log, 2, 100);
+		os_linux_set_point_handler(fail_a_checkpoint);
+		cr_assert_eq(log_flush(log, ticket.end), -BE_LOGDEAD);
+		cr_assert_eq(log_durable_lsn(log), durable);
+		cr_assert_eq(deaths, 1);
+		log_close(log);
 		dev_close(dev);
 	}
 }

@@ -1,0 +1,19 @@
+# Benchmarks through a mount.  Included by the top-level Makefile, which builds
+# bench/*.c; the floor server is the one that needs libfuse.
+
+FLOOR_SOURCES := $(wildcard bench/floor/*.c)
+$(call objects_of,$(FLOOR_SOURCES)): PACKAGE_CFLAGS = $(call pkg,--cflags,fuse3)
+$(BUILD)/bench/floor: $(call objects_of,$(FLOOR_SOURCES))
+	@mkdir -p $(@D)
+	$(link) $(call pkg,--libs,fuse3)
+objects: $(call objects_of,$(FLOOR_SOURCES))
+bench: $(BUILD)/bench/floor
+-include $(patsubst %.o,%.d,$(call objects_of,$(FLOOR_SOURCES)))
+
+.PHONY: bench-mount bench-fio
+# Beside ext4 and the floor; ROUNDS=5. Results: $(BUILD)/bench/mount.json.
+bench-mount: all $(addprefix $(BUILD)/bench/,floor meta stream report)
+	@BUILD=$(BUILD) bench/mount.sh
+# fio's jobs, verifying, on a fresh volume.
+bench-fio: all
+	@BUILD=$(BUILD) bench/fio.sh

@@ -1,0 +1,42 @@
+#!/bin/bash
+# The control directory: hidden, there, read-only; its statistics are JSON.
+. "$(dirname "$0")/lib.sh"
+command -v jq >/dev/null || skip 'jq is missing'
+
+volume
+serve
+ls -A "$mnt" | grep -q blinkfs && fail 'the control directory is listed'
+same "$(ls "$mnt/.blinkfs")" stats
+same "$(stat -c '%F %a' "$mnt/.blinkfs")" 'directory 555'
+jq -e . "$mnt/.blinkfs/stats" >/dev/null
+same "$(jq -r .volume.page_size "$mnt/.blinkfs/stats")" 16384
+for part in counters latch_waits pool space_blocks log; do
+	jq -e ".$part | length > 0" "$mnt/.blinkfs/stats" >/dev/null || fail "no $part"
+done
+
+# Each opening sees the present; one opening sees one state.
+count() { jq .counters.core_creates "$mnt/.blinkfs/stats"; }
+before=$(count)
+exec 8<"$mnt/.blinkfs/stats"
+touch "$mnt/a" "$mnt/b" "$mnt/c"
+same "$(count)" $((before + 3))
+same "$(jq .counters.core_creates <&8)" "$before"
+exec 8<&-
+for i in $(seq 1000); do echo "$i" >"$mnt/$((i % 10))"; done
+for i in $(seq 300); do count >/dev/null; done
+
+# Nothing can be put there or taken away.
+fails 1 'File exists' mkdir "$mnt/.blinkfs"
+fails 1 'exists' ln -s x "$mnt/.blinkfs" -T
+fails 1 'not permitted|not supported' touch "$mnt/.blinkfs/new"
+fails 2 'not permitted|not supported|Permission' sh -c "echo x >'$mnt/.blinkfs/stats'"
+fails 1 'not permitted|not supported|not empty' rmdir "$mnt/.blinkfs"
+fails 1 'not permitted' mv "$mnt/.blinkfs" "$mnt/else"
+fails 1 'not permitted|cannot overwrite|exists' mv -T "$mnt/a" "$mnt/.blinkfs"
+fails 1 'not permitted|not supported' rm -f "$mnt/.blinkfs/stats"
+fails 1 'not permitted|not supported' chmod 777 "$mnt/.blinkfs"
+fails 1 'cross-device|not supported|not permitted' ln "$mnt/.blinkfs/stats" "$mnt/hard"
+mkdir "$mnt/sub"
+mkdir "$mnt/sub/.blinkfs" # only the root has one
+unserve
+fsck_clean

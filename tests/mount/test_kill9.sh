@@ -1,0 +1,82 @@
+#!/bin/bash
+# kill -9 of the server under load, again and again on one volume: each time the
+# image is whole (fsck.blinkfs --data, which only looks), and after mounting it
+# again everything that an fsync had promised is there and nothing is half done
+# (kill9_load.c).  In the end all of it is removed and the space is back.
+#
+#   ROUNDS   kills (6, times TEST_SCALE)
+#   SEED     of the first round; each prints its own
+# A failure keeps the volume as it was found after the kill.
+. "$(dirname "$0")/lib.sh"
+load=$BUILD/tests/mount/kill9_load
+[ -x "$load" ] || skip 'tests/mount/kill9_load is not built'
+
+rounds=${ROUNDS:-$((6 * ${TEST_SCALE:-1}))}
+seed=${SEED:-${TEST_SEED:-$(((RANDOM << 15) + RANDOM))}}
+
+# Runs in the subshell of a pick: $RANDOM follows from the seed.
+pick() { echo "${@:RANDOM % $# + 1:1}"; }
+
+keep() {
+	local kept
+	kept=$(mktemp /tmp/blinkfs-kill9.XXXXXX)
+	if [ -e "$work/killed" ]; then
+		cp --sparse=always "$work/killed" "$kept"
+	else
+		cp --sparse=always "$image" "$kept"
+	fi
+	cp "$work/manifest" "$kept.manifest" 2>/dev/null || true
+	fail "$1; round $round, SEED=$seed; the volume is kept in $kept"
+}
+
+check_data() {
+	"$fsck" -n -f --data "$image" >"$work/fsck.log" 2>&1 || {
+		local code=$?
+		cat "$work/fsck.log"
+		keep "fsck.blinkfs -n -f --data ended with $code ($1)"
+	}
+}
+
+used() { df --output=used "$mnt" | tail -n 1; }
+
+RANDOM=$((seed % 32768))
+page=$(pick 4K 16K 16K 64K)
+case $page in # the smallest, so that it wraps, and a larger one
+4K) logsize=$(pick 1M 8M) ;;
+16K) logsize=$(pick 2M 16M) ;;
+64K) logsize=$(pick 8M 32M) ;;
+esac
+echo "SEED=$seed, $rounds rounds, pages of $page, a log of $logsize"
+volume 512M -p "$page" -l "$logsize"
+serve
+empty=$(used)
+unserve
+
+for round in $(seq "$rounds"); do
+	RANDOM=$((seed % 32768))
+	options=$(pick writeback=on writeback=on writeback=off)
+	options+=,$(pick cache_size=256M cache_size=16M cache_size=8M)
+	options+=,$(pick commit_interval=5 commit_interval=1)
+	threads=$(pick 2 4 8)
+	ms=$((200 + RANDOM % 1800))
+	echo "round $round: SEED=$seed -o $options, $threads threads, killed after $ms ms"
+	serve -o "$options"
+	[ ! -e "$work/manifest" ] || "$load" verify "$mnt" "$work/manifest" "$work/digests" ||
+		keep 'not what was promised'
+	rm -f "$work/killed"
+	"$load" run "$mnt" "$round" "$seed" "$threads" "$server" "$ms" "$work/manifest" ||
+		keep 'the load failed'
+	server_ended 137 2>/dev/null
+	check_data 'after the kill'
+	cp --sparse=always "$image" "$work/killed"
+	seed=$((seed + 1))
+done
+
+serve
+"$load" verify "$mnt" "$work/manifest" "$work/digests" || keep 'not what was promised'
+rm -rf "${mnt:?}"/*
+space_is_back() { [ "$(used)" -le $((empty + 600)) ]; }
+eventually space_is_back
+unserve
+fsck_clean
+check_data 'in the end'

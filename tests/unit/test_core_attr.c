@@ -1,0 +1,176 @@
+/* Attributes: times, modes, owners, set-id bits, atime. */
+#include "tests/lib/core_rig.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+
+static struct rig rig;
+
+static void setup(void)
+{
+	rig_open(&rig, 16u << 20, 4096, false);
+}
+
+static void teardown(void)
+{
+	rig_close(&rig);
+}
+
+TestSuite(attr, .init = setup, .fini = teardown);
+
+static int set(uint64_t ino, unsigned what, struct core_attr *attr)
+{
+	return core_setattr(rig.core, VIEW_BASE, ino, what, attr);
+}
+
+static bool same_time(struct timespec a, struct timespec b)
+{
+	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* CASES 25 */
+Test(attr, times_come_back_exactly)
+{
+	static const struct timespec times[] = {
+		{0, 0},
+		{-14245441, 750000000},
+		{-1, 999999999},
+		{2177452800, 1},          /* 2039 */
+		{16725225600, 123456789}, /* 2500 */
+		{INT64_MAX, 999999999},
+		{INT64_MIN, 1},
+	};
+	uint64_t f = rig_file(&rig, INO_ROOT, "f");
+
+	for (unsigned i = 0; i < array_count(times); i++) {
+		struct core_attr attr = {.atime = times[i], .mtime = times[array_count(times) - 1 - i]};
+		struct core_attr want = attr;
+
+		cr_assert_eq(set(f, CORE_SET_ATIME | CORE_SET_MTIME, &attr), 0);
+		if (i % 2)
+			rig_reopen(&rig, false);
+		attr = rig_attr(&rig, f);
+		cr_assert(same_time(attr.atime, want.atime));
+		cr_assert(same_time(attr.mtime, want.mtime));
+	}
+}
+
+Test(attr, bad_times_are_refused)
+{
+	uint64_t f = rig_file(&rig, INO_ROOT, "f");
+	struct core_attr attr = {.atime = {1, 1000000000}};
+
+	cr_assert_eq(set(f, CORE_SET_ATIME, &attr), -EINVAL);
+	attr.atime.tv_nsec = -1;
+	cr_assert_eq(set(f, CORE_SET_ATIME, &attr), -EINVAL);
+	cr_assert_eq(set(f, CORE_SET_ATIME_NOW, &attr), 0);
+	cr_assert_eq(set(999, CORE_SET_ATIME_NOW, &attr), -ENOENT);
+}
+
+Test(attr, modes_and_owners)
+{
+	uint64_t f = rig_file(&rig, INO_ROOT, "f");
+	struct core_attr before = rig_attr(&rig, f), attr = {.mode = 07751, .uid = 5, .gid = 6};
+
+	cr_assert_eq(set(f, CORE_SET_MODE, &attr), 0);
+	cr_assert_eq(attr.mode, S_IFREG | 07751);
+	cr_assert_eq(attr.uid, 1000);
+	cr_assert(same_time(attr.mtime, before.mtime));
+	cr_assert_gt(attr.change, before.change);
+	attr.uid = 5;
+	attr.gid = 6;
+	cr_assert_eq(set(f, CORE_SET_UID | CORE_SET_GID, &attr), 0);
+	cr_assert_eq(attr.uid, 5);
+	cr_assert_eq(attr.gid, 6);
+	cr_assert_eq(attr.mode, S_IFREG | 07751);
+	cr_assert_eq(set(f, 0, &attr), 0);
+	cr_assert_eq(attr.gid, 6);
+}
+
+/* CASES 27 */
+Test(attr, set_id_bits_go)
+{
+	uint64_t f = rig_file(&rig, INO_ROOT, "f"), d = rig_dir(&rig, INO_ROOT, "d");
+	struct core_attr attr = {.mode = 06777};
+
+	cr_assert_eq(set(f, CORE_SET_MODE, &attr), 0);
+	cr_assert_eq(rig_write(&rig, f, 0, "x", 1), 0);
+	cr_assert_eq(rig_attr(&rig, f).mode & 07777, 06777);
+	cr_assert_eq(core_write(rig.core, VIEW_BASE, f, 0, "x", 1, CORE_WRITE_KILL_SUID), 0);
+	cr_assert_eq(rig_attr(&rig, f).mode & 07777, 0777);
+	attr.mode = 06767; /* not group-executable: setgid means something else */
+	cr_assert_eq(set(f, CORE_SET_MODE, &attr), 0);
+	attr.size = 0;
+	cr_assert_eq(set(f, CORE_SET_SIZE | CORE_KILL_SUID, &attr), 0);
+	cr_assert_eq(rig_attr(&rig, f).mode & 07777, 02767);
+	attr.mode = 02777;
+	cr_assert_eq(set(d, CORE_SET_MODE, &attr), 0);
+	cr_assert_eq(set(d, CORE_SET_UID | CORE_KILL_SUID, &attr), 0);
+	cr_assert_eq(rig_attr(&rig, d).mode & 07777, 02777);
+}
+
+Test(attr, truncate_sets_other_attributes_in_one)
+{
+	uint64_t f = rig_file(&rig, INO_ROOT, "f");
+	struct core_attr attr;
+	static uint8_t buf[50000];
+
+	cr_assert_eq(rig_write(&rig, f, 0, buf, sizeof(buf)), 0);
+	attr = (struct core_attr){.size = 12345, .mode = 0600, .mtime = {77, 88}};
+	cr_assert_eq(set(f, CORE_SET_SIZE | CORE_SET_MODE | CORE_SET_MTIME, &attr), 0);
+	cr_assert_eq(attr.size, 12345);
+	cr_assert_eq(attr.mode, S_IFREG | 0600);
+	cr_assert_eq(attr.mtime.tv_sec, 77);
+	attr = (struct core_attr){.size = 0};
+	cr_assert_eq(set(f, CORE_SET_SIZE, &attr), 0);
+	cr_assert_gt(attr.mtime.tv_sec, 77);
+	cr_assert_eq(attr.blocks_512, 0);
+}
+
+/* CASES 26 */
+Test(attr, atime_follows_the_policy)
+{
+	uint64_t f = rig_file(&rig, INO_ROOT, "f");
+	struct core_attr attr, before;
+
+	attr = (struct core_attr){.atime = {100, 0}, .mtime = {200, 0}, .ctime = {200, 0}};
+	cr_assert_eq(set(f, CORE_SET_ATIME | CORE_SET_MTIME | CORE_SET_CTIME, &attr), 0);
+	cr_assert_eq(attr.ctime.tv_sec, 200);
+	cr_assert_eq(core_accessed(rig.core, VIEW_BASE, f, CORE_ATIME_RELATIVE), 0);
+	before = attr;
+	attr = rig_attr(&rig, f);
+	cr_assert_gt(attr.atime.tv_sec, 200); /* was not after mtime */
+	cr_assert_eq(attr.ctime.tv_sec, 200);
+	cr_assert_eq(attr.change, before.change);
+	before = attr;
+	cr_assert_eq(core_accessed(rig.core, VIEW_BASE, f, CORE_ATIME_RELATIVE), 0);
+	cr_assert(same_time(rig_attr(&rig, f).atime, before.atime));
+	cr_assert_eq(core_accessed(rig.core, VIEW_BASE, f, CORE_ATIME_STRICT), 0);
+	cr_assert_not(same_time(rig_attr(&rig, f).atime, before.atime));
+	attr.atime.tv_sec = before.atime.tv_sec - 90000; /* a day and more ago */
+	cr_assert_eq(set(f, CORE_SET_ATIME | CORE_SET_CTIME, &attr), 0);
+	cr_assert_eq(core_accessed(rig.core, VIEW_BASE, f, CORE_ATIME_RELATIVE), 0);
+	cr_assert_geq(rig_attr(&rig, f).atime.tv_sec, before.atime.tv_sec);
+}
+
+Test(attr, change_is_raised_by_each_change)
+{
+	uint64_t f = rig_file(&rig, INO_ROOT, "f"), last = rig_attr(&rig, f).change;
+	struct core_attr attr;
+
+	cr_assert_eq(rig_write(&rig, f, 0, "x", 1), 0);
+	cr_assert_gt(rig_attr(&rig, f).change, last);
+	last = rig_attr(&rig, f).change;
+	cr_assert_eq(rig_truncate(&rig, f, 1), 0);
+	cr_assert_gt(rig_attr(&rig, f).change, last);
+	last = rig_attr(&rig, f).change;
+	cr_assert_eq(rig_link(&rig, f, INO_ROOT, "g"), 0);
+	cr_assert_gt(rig_attr(&rig, f).change, last);
+	last = rig_attr(&rig, f).change;
+	cr_assert_eq(rig_rename(&rig, INO_ROOT, "g", INO_ROOT, "h"), 0);
+	cr_assert_gt(rig_attr(&rig, f).change, last);
+	last = rig_attr(&rig, f).change;
+	cr_assert_eq(core_setxattr(rig.core, VIEW_BASE, f, "user.a", "b", 1, 0), 0);
+	attr = rig_attr(&rig, f);
+	cr_assert_gt(attr.change, last);
+}
