@@ -62,11 +62,15 @@ CORE_SOURCES := $(wildcard fs/*.c fs/core/*.c)
 SERVER_SOURCES := $(wildcard fs/server/*.c)
 FSCK_SOURCES := $(wildcard fsck/*.c)
 MKFS_SOURCES := $(wildcard mkfs/*.c)
-TEST_LIB_SOURCES := $(wildcard tests/lib/*.c)
 
-UNIT_SOURCES := $(wildcard tests/unit/*.c)
-PLAIN_SOURCES := $(wildcard tests/race/*.c tests/model/*.c tests/crash/*.c tests/fault/*.c \
-	tests/fuzz/*.c)
+TEST_KINDS := unit race model crash fault fuzz
+TEST_SOURCES := $(wildcard $(TEST_KINDS:%=tests/%/*.c))
+# Beside the programs, a folder may hold helpers; those of several folders lie in tests/lib.
+TEST_HELPERS := $(filter tests/%,$(shell grep -LE '^(int main|(Parameterized)?Test)\>' \
+	$(TEST_SOURCES) /dev/null))
+TEST_LIB_SOURCES := $(wildcard tests/lib/*.c) $(TEST_HELPERS)
+UNIT_SOURCES := $(filter-out $(TEST_HELPERS),$(filter tests/unit/%,$(TEST_SOURCES)))
+PLAIN_SOURCES := $(filter-out $(TEST_HELPERS) $(UNIT_SOURCES),$(TEST_SOURCES))
 BENCH_SOURCES := $(wildcard bench/*.c)
 MOUNT_SCRIPTS := $(wildcard tests/mount/test_*.sh)
 MOUNT_TOOL_SOURCES := $(wildcard tests/mount/*.c)

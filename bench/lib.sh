@@ -4,6 +4,7 @@
 # One filesystem is up at a time, on $mount_dir.  Everything lies in $work, a
 # temporary directory inside the build folder (so on the same disk), and is
 # gone when the shell ends, however it ends.
+# shellcheck shell=sh
 
 work=
 mount_dir=

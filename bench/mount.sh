@@ -25,6 +25,7 @@ STREAM_MIB=${STREAM_MIB:-512}
 IMAGE_MIB=${IMAGE_MIB:-2048}
 
 here=$(dirname "$0")
+# shellcheck source=bench/lib.sh
 . "$here/lib.sh"
 
 if [ "$(id -u)" != 0 ]; then

@@ -14,8 +14,10 @@
 
 static unsigned tickets_needed(const struct mtr *m)
 {
-	/* One page more is pinned for a moment while a tree is descended. */
-	return m->want_count + m->range_count * (RANGE_PAGES_MAX - 1) + m->bitmap_count + 2;
+	/* One page more is pinned for a moment while a tree is descended, and the system page. */
+	unsigned leaves = m->want_count + m->range_count * (RANGE_PAGES_MAX - 1);
+
+	return (leaves < MTR_PAGES_MAX ? leaves : MTR_PAGES_MAX) + m->bitmap_count + 2;
 }
 
 /* Log bytes: each wanted key may get a record of the largest size, ranges a WRITE's worth. */

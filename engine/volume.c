@@ -320,9 +320,12 @@ int corrupt_at(struct volume *volume, uint64_t pageno, const char *where, const 
 
 void volume_fail(struct volume *volume, const char *why, int error)
 {
-	if (!atomic_exchange(&volume->failed, true))
-		message(LOG_CRIT, "%s: %s: %s; the volume is read-only from now on", volume->dev->path,
-			why, error_text(error));
+	if (atomic_exchange(&volume->failed, true))
+		return;
+	message(LOG_CRIT, "%s: %s: %s; the volume is read-only from now on", volume->dev->path, why,
+		error_text(error));
+	if (volume->log)
+		log_fail(volume->log, error);
 }
 
 void volume_log_dead(void *volume, int error)

@@ -56,7 +56,7 @@ static int checkpoint_advance(struct log *log, lsn_t lsn)
 		return 0;
 	err = log_checkpoint_write(log, lsn, marked);
 	if (err) {
-		log_die(log, err);
+		log_fail(log, err);
 		return -BE_LOGDEAD;
 	}
 	log_stat(log, STAT_log_checkpoints, 1);

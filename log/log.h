@@ -193,6 +193,12 @@ lsn_t log_marked_lsn(struct log *log);
 lsn_t log_checkpoint_lsn(struct log *log);
 uint64_t log_capacity(const struct log *log);
 bool log_dead(struct log *log);
+/*
+ * The volume can write no more, for a reason of its own: the log turns dead as
+ * after a failed write of its own, so that nobody waits for space that no
+ * checkpoint will free.  Nothing latched.
+ */
+void log_fail(struct log *log, int error);
 
 /*
  * Writes a checkpoint block for `lsn` (<= durable, all below in place) and

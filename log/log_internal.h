@@ -212,9 +212,6 @@ void log_space_wake(struct log *log, uint64_t turn);
 
 /* ----------------------------------------------------------------- write.c */
 
-/* The log fails for good.  Nothing latched. */
-void log_die(struct log *log, int error);
-
 /* ------------------------------------------------------------ checkpoint.c */
 
 /* Writes the checkpoint block that was not written last, and flushes. */

@@ -42,7 +42,7 @@ static void wake_everybody(struct log *log)
 	waitq_wake_all(&log->leader_queue);
 }
 
-void log_die(struct log *log, int error)
+void log_fail(struct log *log, int error)
 {
 	bool first;
 
@@ -173,7 +173,7 @@ static void group_lead_unlock(struct log *log)
 		err = dev_flush(log->dev);
 	}
 	if (err) {
-		log_die(log, err);
+		log_fail(log, err);
 		return;
 	}
 	os_point("log:flushed");

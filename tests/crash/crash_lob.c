@@ -12,7 +12,6 @@
  *
  *	crash_lob [SEED]
  */
-#include "engine/epoch.h"
 #include "engine/flush.h"
 #include "engine/purge.h"
 #include "tests/lib/lob_rig.h"

@@ -303,9 +303,8 @@ static void describe(struct core *core, const char *path, const struct core_attr
 		fprintf(stderr, "snapshot: %s cannot be read\n", path);
 		lines->failed = true;
 	}
-	check(asprintf(&line, "%s %o nlink %u size %" PRIu64 " blocks %" PRIu64 " xattrs %08x crc %08x %s\n",
-		       path, attr->mode, attr->nlink, attr->size, attr->blocks_512, xattrs, contents,
-		       target) > 0);
+	check(asprintf(&line, "%s %o nlink %u size %" PRIu64 " xattrs %08x crc %08x %s\n",
+		       path, attr->mode, attr->nlink, attr->size, xattrs, contents, target) > 0);
 	add_line(lines, line);
 }
 

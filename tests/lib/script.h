@@ -32,9 +32,10 @@ int script_run(struct core *core, const char *statement);
 bool script_is_sync(const char *statement);
 
 /*
- * Everything that a user can see, times apart, as text: one line a name, sorted:
- * path, type and mode, nlink, size, blocks, xattrs, CRC of the contents.  NULL when something
- * cannot be read (a message says what).  The caller frees it.
+ * Everything that a user can see, as text: one line a name, sorted: path, type and
+ * mode, nlink, size, xattrs, CRC of the contents.  Not times, and not the number of
+ * blocks, which purge lowers after the operation.  NULL when something cannot be
+ * read (a message says what).  The caller frees it.
  */
 char *core_snapshot(struct core *core);
 

@@ -478,6 +478,9 @@ static bool is_a_prefix(const struct seen *seen, uint64_t seed, const struct pro
 	}
 	load_free(&load);
 	fclose(nowhere);
+	printf("%llu steps durable, %llu begun, found as after %llu\n",
+	       (unsigned long long)promise->durable, (unsigned long long)promise->begun,
+	       (unsigned long long)nearest);
 	if (fewest)
 		explain(seen, seed, promise, nearest);
 	return fewest == 0;
