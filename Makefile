@@ -66,7 +66,7 @@ MKFS_SOURCES := $(wildcard mkfs/*.c)
 TEST_KINDS := unit race model crash fault fuzz
 TEST_SOURCES := $(wildcard $(TEST_KINDS:%=tests/%/*.c))
 # Beside the programs, a folder may hold helpers; those of several folders lie in tests/lib.
-TEST_HELPERS := $(filter tests/%,$(shell grep -LE '^(int main|(Parameterized)?Test)\>' \
+TEST_HELPERS := $(filter tests/%,$(shell grep -LE '^[[:space:]]*(int main|(Parameterized)?Test)\>' \
 	$(TEST_SOURCES) /dev/null))
 TEST_LIB_SOURCES := $(wildcard tests/lib/*.c) $(TEST_HELPERS)
 UNIT_SOURCES := $(filter-out $(TEST_HELPERS),$(filter tests/unit/%,$(TEST_SOURCES)))

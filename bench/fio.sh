@@ -54,5 +54,5 @@ else
 	target=$mount_dir
 	run_jobs
 	fs_down
-	"$BUILD/fsck.blinkfs" "$work/blinkfs.img" || die 'the volume is not as it should be'
+	"$BUILD/fsck.blinkfs" -n -f "$work/blinkfs.img" || die 'the volume is not as it should be'
 fi

@@ -125,7 +125,7 @@ server_cpu_us()
 {
 	[ -n "$server_pid" ] || { echo 0; return; }
 	sed 's/.*) //' "/proc/$server_pid/stat" | {
-		read -r _ _ _ _ _ _ _ _ _ _ _ user system _
-		echo $(((user + system) * 10000))
+		read -r _ _ _ _ _ _ _ _ _ _ _ user_ticks system_ticks _
+		echo $(((user_ticks + system_ticks) * 10000))
 	}
 }

@@ -154,7 +154,10 @@ struct name {
 
 static struct name name_of(const struct thread *thread, unsigned i)
 {
-	const char *prefix = thread->load->absent ? "absent" : "file";
+	const struct load *load = thread->load;
+	const char *prefix = load->absent		 ? "absent"
+			     : load->operation->cleans_up ? load->operation->name
+							  : "file";
 	struct name name;
 
 	snprintf(name.text, sizeof(name.text), "%s-%u-%u", prefix, thread->number, i);

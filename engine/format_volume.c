@@ -18,15 +18,15 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#define DW_SLOTS_MAX 128u        /* pages of one flush batch */
+#define DW_SLOTS_MAX 128u /* pages of one flush batch */
 #define DW_SLOTS_MIN 8u
-#define DW_SHARE 32u             /* the area takes at most one block in so many */
-#define LOG_SHARE 8u             /* the same for a log of default size */
+#define DW_SHARE 32u                   /* the area takes at most one block in so many */
+#define LOG_SHARE 8u                   /* the same for a log of default size */
 #define FIXED_PAGES (2u + INDEX_COUNT) /* bitmap, system, roots: the head of group 0 */
-#define GROUP0_PAGES_MIN 64u     /* those and something to work with */
-#define GROUP_PAGES_MIN 8u       /* a last group with less is left out */
+#define GROUP0_PAGES_MIN 64u           /* those and something to work with */
+#define GROUP_PAGES_MIN 8u             /* a last group with less is left out */
 #define ZERO_CHUNK_BYTES (1u << 20)
-#define FORMAT_BATCH 64u         /* pages in one dev_batch() */
+#define FORMAT_BATCH 64u /* pages in one dev_batch() */
 
 /* --- geometry ------------------------------------------------------------ */
 
@@ -144,8 +144,8 @@ struct format_job {
 	struct device *dev;
 	const struct format_params *params;
 	const struct geometry *geo;
-	uint8_t *pages;   /* FORMAT_BATCH pages */
-	uint8_t *body;    /* of the redo record at work */
+	uint8_t *pages; /* FORMAT_BATCH pages */
+	uint8_t *body;  /* of the redo record at work */
 	struct dev_request requests[FORMAT_BATCH];
 	size_t count;
 };
@@ -249,7 +249,10 @@ static void insert_root_directory(struct format_job *job, void *page, uint64_t p
 		.gid = le32_make(params->root_gid),
 		.parent = le64_make(INO_ROOT),
 		.change = le64_make(1),
-		.atime = time, .mtime = time, .ctime = time, .btime = time,
+		.atime = time,
+		.mtime = time,
+		.ctime = time,
+		.btime = time,
 	};
 	uint8_t key[KEY_INODE_BYTES];
 
@@ -348,8 +351,7 @@ static int zero_doublewrite(struct device *dev, const struct geometry *geo)
 			  (uint64_t)geo->dw_slots * geo->page_size);
 }
 
-int volume_format(struct device *dev, const struct format_params *params,
-		  struct geometry *geometry)
+int volume_format(struct device *dev, const struct format_params *params, struct geometry *geometry)
 {
 	struct geometry geo;
 	struct format_job job = {.dev = dev, .params = params, .geo = &geo};

@@ -78,8 +78,10 @@ struct lob_new {
  */
 int lob_prepare(struct volume *volume, uint64_t first, uint32_t blocks, const void *data,
 		uint64_t hint, unsigned space_flags, struct lob_new *out) must_check;
-void lob_abandon(struct volume *volume, struct lob_new *new); /* unpublished: gives the space back */
-void lob_published(struct lob_new *new);                      /* after commit: frees memory only */
+/* Unpublished: gives the space back. */
+void lob_abandon(struct volume *volume, struct lob_new *new);
+/* After the commit: frees memory only. */
+void lob_published(struct lob_new *new);
 
 /* Leaves that a replacement of [first, end) needs; before mtr_latch(). */
 void lob_want_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end);

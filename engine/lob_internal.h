@@ -39,16 +39,14 @@ int extent_decode(struct volume *volume, uint64_t lob, const struct key *key, co
 /*
  * Visits the extents of a LOB from the one that covers or follows file block
  * `from`, in order (INV-LOB-7 in lob_walk.c).  visit() is called under a leaf's
- * S latch and ends the walk by returning 1; restart() forgets everything visited
- * so far: the walk begins anew.
+ * S latch and ends the walk by returning 1.
  *
- * Waits for pool tickets first, so it is called with nothing held, and outside
+ * Waits for a pool ticket first, so it is called with nothing latched and outside
  * of any epoch; keep_epoch: on return 0 the thread is inside one, entered before
  * the first extent was read.
  */
 struct lob_visitor {
 	int (*visit)(void *arg, const struct extent *extent);
-	void (*restart)(void *arg);
 	void *arg;
 	uint64_t leaves; /* out: how many were looked at */
 };
@@ -65,6 +63,12 @@ int lob_find_part(struct volume *volume, uint64_t lob, uint64_t from, uint64_t b
 		  uint64_t *first, uint64_t *end) must_check;
 /* Has the leaves behind file block `from` read in one batch; best effort. */
 void lob_prefetch(struct volume *volume, uint64_t lob, uint64_t from);
+
+/*
+ * Has the leaves merged that a hole in [first, end) has emptied: an mtr looks
+ * after a few of them only.  Best effort.
+ */
+void lob_tidy(struct volume *volume, uint64_t lob, uint64_t first, uint64_t end);
 
 /* Extents that one mtr takes out of a long hole. */
 #define HOLE_EXTENTS_MAX 64u

@@ -135,14 +135,6 @@ static int visit_map(void *arg, const struct extent *extent)
 	return b->next == b->end;
 }
 
-static void restart_map(void *arg)
-{
-	struct map_build *b = arg;
-
-	b->next = b->first;
-	b->map->count = 0;
-}
-
 int lob_map_read(struct volume *volume, uint64_t lob, uint64_t first, uint64_t count,
 		 uint64_t dead_first, uint64_t dead_end, struct lob_map *map)
 {
@@ -154,7 +146,7 @@ int lob_map_read(struct volume *volume, uint64_t lob, uint64_t first, uint64_t c
 		.dead_first = dead_first,
 		.dead_end = dead_end,
 	};
-	struct lob_visitor visitor = {.visit = visit_map, .restart = restart_map, .arg = &build};
+	struct lob_visitor visitor = {.visit = visit_map, .arg = &build};
 	int rc;
 
 	leave_epoch(map);
@@ -250,7 +242,6 @@ int lob_read_blocks(struct volume *volume, const struct lob_map *map, void *buf,
 /* -------------------------------------------------------------------- seek */
 
 struct seek {
-	uint64_t from;
 	uint64_t at;         /* hole: data up to here; data: where it was found */
 	uint64_t dead_first, dead_end;
 	bool hole, found;
@@ -286,25 +277,16 @@ static int visit_seek(void *arg, const struct extent *extent)
 			     end);
 }
 
-static void restart_seek(void *arg)
-{
-	struct seek *seek = arg;
-
-	seek->at = seek->from;
-	seek->found = false;
-}
-
 int lob_seek(struct volume *volume, uint64_t lob, uint64_t from, bool hole, uint64_t dead_first,
 	     uint64_t dead_end, uint64_t *out)
 {
 	struct seek seek = {
-		.from = from,
 		.at = from,
 		.dead_first = dead_first,
 		.dead_end = dead_end,
 		.hole = hole,
 	};
-	struct lob_visitor visitor = {.visit = visit_seek, .restart = restart_seek, .arg = &seek};
+	struct lob_visitor visitor = {.visit = visit_seek, .arg = &seek};
 	int rc = lob_walk(volume, lob, from, &visitor, false);
 
 	*out = hole || seek.found ? seek.at : UINT64_MAX;

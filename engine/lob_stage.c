@@ -30,8 +30,10 @@
 
 #define JOIN_BLOCKS_MIN 64u
 #define JOIN_FACTOR 4u     /* a join may rewrite so many times what is written anyway */
+/* Log of one block in the worst case: an extent and its bit and CRC, a deleted extent and its bit. */
+#define LOG_BYTES_BLOCK 320u
 #define PRESENT_MAX (WRITE_BLOCKS_MAX + 2u) /* one a block, and the neighbours */
-/* Pieces of new contents, cut at the longest extent of the smallest page; two rests, two neighbours. */
+/* Pieces, cut at the longest extent of the smallest page; two rests, two neighbours. */
 #define PARTS_MAX (RESERVE_EXTENTS_MAX + 4u + \
 		   WRITE_BLOCKS_MAX / EXTENT_BLOCKS_MAX(PAGE_SIZE_MIN) + 1u)
 
@@ -62,8 +64,11 @@ void lob_want_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end)
 	struct key low = lob_key(lob, first > 0 ? first - 1 : 0);
 	struct key high = lob_key(lob, end);
 
+	uint64_t blocks = end - first < WRITE_BLOCKS_MAX ? end - first : WRITE_BLOCKS_MAX;
+
 	check(lob != 0 && first < end);
 	mtr_want_range(m, INDEX_LOB, low.bytes, high.bytes, KEY_LOB_BYTES);
+	mtr_want_log(m, blocks * LOG_BYTES_BLOCK);
 }
 
 void lob_want_publish(struct mtr *m, uint64_t lob, const struct lob_new *new)

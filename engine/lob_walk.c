@@ -16,17 +16,16 @@
  *	walk: nothing >= 100 in A; then a write to [200, 300) puts key 199
  *	into A and key 299 into B; walk: B begins at 200, so [100, 200) is a hole?
  *
- * So a gap counts only when the leaves that have nothing, and the leaf that has
- * the next extent, are latched at the same time (`chain`).  Extents that one
- * leaf gives together need no more than its own latch: what they map is true of
- * the moment, and the caller's range lock makes it stay true.
+ * What one leaf gives is true of the moment of its latch, and the caller's range
+ * lock makes it stay true.  A gap over several leaves counts only after a double
+ * collect: the leaves from the position to the one with the next extent are
+ * passed twice, and each was the same, by number and LSN, both times.  Then all
+ * of them were like that at once, between the two passes.
  */
 #include "engine/lob_internal.h"
 
 #include "engine/base/error.h"
 #include "engine/pool.h"
-
-#include <errno.h>
 
 static bool blocks_are_sound(const struct geometry *geo, uint64_t start, uint64_t length)
 {
@@ -80,229 +79,166 @@ int extent_decode(struct volume *volume, uint64_t lob, const struct key *key, co
 	return 0;
 }
 
-/* --------------------------------------------------------------- the chain */
+/* ---------------------------------------------------------------- the walk */
 
-#define CHAIN_USUAL 2u  /* one leaf, or one and its neighbour */
-#define CHAIN_MAX 32u   /* consecutive leaves without an extent >= the position */
-#define SHRINK_ROUNDS 4u
+enum { WALK_ENDED = 1 };
 
-/* Codes of steps besides 0 and errors. */
-enum { WALK_ENDED = 1, WALK_LONGER = 2 };
-
-/* Leaves from the position rightwards, pinned; all but the last had nothing for us. */
-struct chain {
+struct walk {
 	struct volume *volume;
 	uint64_t lob, position;
-	struct frame *leaf[CHAIN_MAX];
-	struct key key[CHAIN_MAX]; /* leaf[i] covers key[i] */
-	unsigned count, max;
+	struct lob_visitor *visitor;
 };
-
-static void chain_unpin(struct chain *chain)
-{
-	while (chain->count > 0)
-		pool_put(chain->leaf[--chain->count]);
-}
-
-static int chain_extend(struct chain *chain, const struct key *key)
-{
-	struct tree *tree = &chain->volume->index[INDEX_LOB];
-	int rc;
-
-	if (chain->count == chain->max)
-		return WALK_LONGER;
-	chain->key[chain->count] = *key;
-	rc = tree_locate_leaf(tree, key, &chain->leaf[chain->count]);
-	if (rc == 0)
-		chain->count++;
-	return rc;
-}
 
 static bool still_covers(const void *page, const struct key *key)
 {
-	return !(tree_page(page)->head.flags & PAGE_DEAD) && page_covers(page, key->bytes, key->len);
+	return !(tree_page(page)->head.flags & PAGE_DEAD) &&
+	       page_covers(page, key->bytes, key->len);
 }
 
-/* The extents of one leaf; *any: it had something. */
-static int visit_slots(struct chain *chain, const void *page, const struct key *from,
-		       struct lob_visitor *visitor, bool *any)
+/* The leaf that covers key: pinned and latched. */
+static int get_leaf(struct walk *w, const struct key *key, struct frame **out)
 {
-	unsigned count = le16_get(tree_page(page)->slot_count);
-	uint64_t expected = 0;
-	bool exact;
+	w->visitor->leaves++;
+	for (;;) {
+		int rc = tree_locate_leaf(&w->volume->index[INDEX_LOB], key, out);
 
-	for (unsigned slot = page_lower_bound(page, from->bytes, from->len, &exact); slot < count;
-	     slot++) {
+		if (rc)
+			return rc;
+		latch_s(&(*out)->latch);
+		if (still_covers((*out)->data, key))
+			return 0;
+		/* Split or merged since it was found. */
+		unlatch_s(&(*out)->latch);
+		pool_put(*out);
+	}
+}
+
+static void put_leaf(struct frame *leaf)
+{
+	unlatch_s(&leaf->latch);
+	pool_put(leaf);
+}
+
+static unsigned slots_of(const void *page)
+{
+	return le16_get(tree_page(page)->slot_count);
+}
+
+/* Visits the extents of one leaf from `slot` on. */
+static int visit_slots(struct walk *w, const void *page, unsigned slot)
+{
+	uint64_t expected = 0;
+
+	for (; slot < slots_of(page); slot++) {
 		struct page_entry entry;
 		struct extent extent;
 		struct key key;
 		bool ours;
 		int rc;
 
-		*any = true;
 		page_key(page, slot, &key);
 		page_entry(page, slot, &entry);
-		rc = extent_decode(chain->volume, chain->lob, &key, entry.value, entry.value_len,
-				   &extent, &ours);
+		rc = extent_decode(w->volume, w->lob, &key, entry.value, entry.value_len, &extent,
+				   &ours);
 		if (rc)
 			return rc;
 		if (!ours)
 			return WALK_ENDED;
 		if (extent.first < expected)
-			return corrupt_at(chain->volume, 0, "lob", "extents overlap");
+			return corrupt_at(w->volume, 0, "lob", "extents overlap");
 		expected = extent_end(&extent);
-		chain->position = expected;
-		if (visitor->visit(visitor->arg, &extent))
+		w->position = expected;
+		if (w->visitor->visit(w->visitor->arg, &extent))
 			return WALK_ENDED;
 	}
 	return 0;
 }
 
-/* Does leaf i go on where the one before it ends?  (After a merge it may be the same one.) */
-static bool follows(const struct chain *chain, unsigned i, const struct key *high)
+static uint64_t mix(uint64_t sum, uint64_t value)
 {
-	const struct key *key = &chain->key[i];
-
-	for (unsigned j = 0; j < i; j++)
-		if (chain->leaf[j] == chain->leaf[i])
-			return false;
-	return i == 0 || key_compare(key->bytes, key->len, high->bytes, high->len) == 0;
+	sum = (sum ^ value) * 0x9e3779b97f4a7c15ull;
+	return sum ^ sum >> 29;
 }
 
-/*
- * With all leaves of the chain latched, visits the first that has something.
- * *next: the key behind the chain when none has (no length: look again from the
- * position, either because there was something or because the chain broke).
- */
-static int visit_chain(struct chain *chain, struct lob_visitor *visitor, struct key *next)
+/* One pass from the position over leaves that have nothing, to one that has, or to the end. */
+struct pass {
+	uint64_t sum;   /* of the numbers and LSNs of its leaves */
+	bool counts;    /* the last leaf was visited, or the end is certain */
+};
+
+static int pass_over(struct walk *w, const struct pass *before, struct pass *pass)
 {
-	unsigned latched = 0;
-	bool any = false;
+	struct key key = lob_key(w->lob, w->position);
 	int rc = 0;
 
-	next->len = 0;
-	while (latched < chain->count) {
-		const void *page = chain->leaf[latched]->data;
-		const struct key *key = &chain->key[latched];
+	*pass = (struct pass){.sum = 0};
+	for (bool alone = true;; alone = false) {
+		struct key high;
+		struct frame *leaf;
+		bool any, exact;
+		unsigned slot;
 
-		if (!follows(chain, latched, next)) {
-			next->len = 0;
-			break;
-		}
-		latch_s(&chain->leaf[latched++]->latch);
-		if (!still_covers(page, key)) {
-			next->len = 0;
-			break;
-		}
-		rc = visit_slots(chain, page, key, visitor, &any);
-		page_high(page, next);
-		if (rc == 0 && !any &&
-		    (next->len == 0 ||
-		     (next->len >= 8 && be64_get(next->bytes) > chain->lob)))
-			rc = WALK_ENDED;
-		if (rc || any) {
-			next->len = 0;
-			break;
-		}
-	}
-	while (latched > 0)
-		unlatch_s(&chain->leaf[--latched]->latch);
-	return rc;
-}
-
-/* Epoch entered, chain->max tickets taken.  0 or WALK_LONGER or an error. */
-static int walk_all(struct chain *chain, struct lob_visitor *visitor)
-{
-	int rc = 0;
-
-	while (rc == 0) {
-		struct key next = lob_key(chain->lob, chain->position);
-
-		if (chain->position == UINT64_MAX)
-			break;
-		while (rc == 0 && next.len > 0) {
-			rc = chain_extend(chain, &next);
-			visitor->leaves++;
-			if (rc == 0)
-				rc = visit_chain(chain, visitor, &next);
-			os_point("lob:walk");
-		}
-		/* The chain's keys serve those who make it shorter. */
-		if (rc != WALK_LONGER)
-			chain_unpin(chain);
-	}
-	return rc == WALK_ENDED ? 0 : rc;
-}
-
-static int walk_once(struct chain *chain, struct lob_visitor *visitor, bool keep_epoch)
-{
-	struct volume *volume = chain->volume;
-	int rc = pool_take_tickets(volume->pool, chain->max);
-
-	if (rc)
-		return rc;
-	epoch_enter(&volume->epochs);
-	rc = walk_all(chain, visitor);
-	for (unsigned i = 0; i < chain->count; i++)
-		pool_put(chain->leaf[i]);
-	if (rc || !keep_epoch)
-		epoch_exit(&volume->epochs);
-	pool_give_tickets(volume->pool, chain->max);
-	return rc;
-}
-
-/* Too many leaves in a row with nothing in them: has them merged. */
-static int shrink_chain(const struct chain *chain)
-{
-	for (unsigned i = 1; i < chain->count; i++) {
-		int rc = tree_shrink(&chain->volume->index[INDEX_LOB], &chain->key[i], 0);
-
+		rc = get_leaf(w, &key, &leaf);
 		if (rc)
 			return rc;
+		pass->sum = mix(pass->sum, atomic_load(&leaf->pageno));
+		pass->sum = mix(pass->sum, page_lsn(leaf->data));
+		slot = page_lower_bound(leaf->data, key.bytes, key.len, &exact);
+		any = slot < slots_of(leaf->data);
+		page_high(leaf->data, &high);
+		if (any || high.len == 0 || (high.len >= 8 && be64_get(high.bytes) > w->lob)) {
+			pass->counts = alone || (before && before->sum == pass->sum);
+			if (pass->counts)
+				rc = any ? visit_slots(w, leaf->data, slot) : WALK_ENDED;
+			put_leaf(leaf);
+			return rc;
+		}
+		put_leaf(leaf);
+		os_point("lob:walk");
+		key = high;
 	}
-	return 0;
+}
+
+/* INV-LOB-7 */
+static int walk_on(struct walk *w)
+{
+	struct pass pass, before;
+	int rc = pass_over(w, NULL, &pass);
+
+	while (rc == 0 && !pass.counts) {
+		before = pass;
+		rc = pass_over(w, &before, &pass);
+	}
+	return rc;
 }
 
 int lob_walk(struct volume *volume, uint64_t lob, uint64_t from, struct lob_visitor *visitor,
 	     bool keep_epoch)
 {
-	unsigned max = CHAIN_USUAL;
-	int rc = WALK_LONGER;
+	struct walk w = {.volume = volume, .lob = lob, .position = from, .visitor = visitor};
+	int rc = pool_take_tickets(volume->pool, 1);
 
-	if (lob == 0) {
-		if (keep_epoch)
-			epoch_enter(&volume->epochs);
-		return 0;
-	}
-	for (unsigned round = 0; round < SHRINK_ROUNDS && rc == WALK_LONGER; round++) {
-		struct chain chain = {
-			.volume = volume,
-			.lob = lob,
-			.position = from,
-			.max = max,
-		};
-
-		if (round > 0)
-			visitor->restart(visitor->arg);
-		rc = walk_once(&chain, visitor, keep_epoch);
-		if (rc == WALK_LONGER && max == CHAIN_MAX && !volume->options.read_only) {
-			int shrunk = shrink_chain(&chain);
-
-			if (shrunk)
-				return shrunk;
-		}
-		max = CHAIN_MAX;
-	}
-	return rc == WALK_LONGER ? -E2BIG : rc;
+	if (rc)
+		return rc;
+	epoch_enter(&volume->epochs);
+	while (rc == 0 && lob != 0 && w.position != UINT64_MAX)
+		rc = walk_on(&w);
+	if (rc == WALK_ENDED)
+		rc = 0;
+	if (rc || !keep_epoch)
+		epoch_exit(&volume->epochs);
+	pool_give_tickets(volume->pool, 1);
+	return rc;
 }
 
 /* --------------------------------------------------------- for purge ----- */
 
 #define PREFETCH_LEAVES 16u
+#define TIDY_LEAVES_MAX 32u /* more than one mtr empties */
 
 struct part {
 	uint64_t from, below, first, end;
-	unsigned left, max;
+	unsigned left;
 };
 
 static int visit_part(void *arg, const struct extent *extent)
@@ -317,19 +253,11 @@ static int visit_part(void *arg, const struct extent *extent)
 	return --part->left == 0;
 }
 
-static void restart_part(void *arg)
-{
-	struct part *part = arg;
-
-	part->first = part->end = 0;
-	part->left = part->max;
-}
-
 int lob_find_part(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below, unsigned max,
 		  uint64_t *first, uint64_t *end)
 {
-	struct part part = {.from = from, .below = below, .left = max, .max = max};
-	struct lob_visitor visitor = {.visit = visit_part, .restart = restart_part, .arg = &part};
+	struct part part = {.from = from, .below = below, .left = max};
+	struct lob_visitor visitor = {.visit = visit_part, .arg = &part};
 	int rc = lob_walk(volume, lob, from, &visitor, false);
 
 	stat_add(&volume->stats, STAT_purge_index_pages, visitor.leaves);
@@ -365,4 +293,33 @@ void lob_prefetch(struct volume *volume, uint64_t lob, uint64_t from)
 	}
 	epoch_exit(&volume->epochs);
 	pool_give_tickets(volume->pool, 1);
+}
+
+void lob_tidy(struct volume *volume, uint64_t lob, uint64_t first, uint64_t end)
+{
+	struct lob_visitor nobody = {0};
+	struct walk w = {.volume = volume, .lob = lob, .visitor = &nobody};
+	struct key key = lob_key(lob, first), last = lob_key(lob, end);
+
+	for (unsigned i = 0; i < TIDY_LEAVES_MAX && key.len > 0; i++) {
+		struct key high = {0};
+		struct frame *leaf;
+		bool empty = false;
+
+		if (pool_take_tickets(volume->pool, 1))
+			return;
+		epoch_enter(&volume->epochs);
+		if (get_leaf(&w, &key, &leaf) == 0) {
+			page_high(leaf->data, &high);
+			empty = slots_of(leaf->data) == 0;
+			put_leaf(leaf);
+		}
+		epoch_exit(&volume->epochs);
+		pool_give_tickets(volume->pool, 1);
+		if (empty && tree_shrink(&volume->index[INDEX_LOB], &key, 0))
+			return;
+		if (key_compare(high.bytes, high.len, last.bytes, last.len) > 0)
+			return;
+		key = high;
+	}
 }

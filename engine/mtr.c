@@ -109,6 +109,7 @@ void mtr_end(struct mtr *m)
 	free(m->edit);
 	free(m->values);
 	free(m->bits);
+	free(m->data);
 	free(m);
 }
 
@@ -142,6 +143,12 @@ void mtr_want_key(struct mtr *m, unsigned index, const void *key, size_t key_len
 void mtr_want_range(struct mtr *m, unsigned index, const void *low, const void *high, size_t key_len)
 {
 	want(m, index, low, high, key_len);
+}
+
+void mtr_want_log(struct mtr *m, uint64_t bytes)
+{
+	check(!m->latched && !m->reserved);
+	m->want_log += bytes;
 }
 
 int mtr_add_bitmap(struct mtr *m, uint64_t block, bool *added)
@@ -357,7 +364,9 @@ bool mtr_can_clear(struct mtr *m, uint64_t start, uint64_t count)
 
 void mtr_data(struct mtr *m, uint64_t start, uint32_t count, const le32 *crcs)
 {
-	check(m->latched && m->data_count < DATA_RUNS_MAX);
+	check(m->latched && count > 0);
+	if (!room_for(m, (void **)&m->data, m->data_count, &m->data_cap, sizeof(*m->data)))
+		return;
 	m->data[m->data_count++] = (struct data_run){
 		.start = start,
 		.count = count,

@@ -7,7 +7,6 @@
 #include "engine/tree_internal.h"
 
 #define RANGE_PAGES_MAX 24u  /* leaves that one wanted range latches */
-#define DATA_RUNS_MAX (RESERVE_EXTENTS_MAX + 1u)
 #define NOTES_MAX 4u         /* pages to tidy up after the commit */
 
 struct want {
@@ -62,6 +61,7 @@ struct mtr {
 	/* Kept over retries. */
 	struct want want[MTR_KEYS_MAX];
 	unsigned want_count, range_count;
+	uint64_t want_log;       /* log bytes beyond what wanted keys and ranges bring */
 	struct bitmap bitmap[MTR_GROUPS_MAX]; /* ascending page numbers */
 	unsigned bitmap_count;
 	bool want_system;
@@ -88,8 +88,8 @@ struct mtr {
 	size_t values_len, values_cap;
 	struct bit_run *bits;
 	unsigned bits_count, bits_cap;
-	struct data_run data[DATA_RUNS_MAX];
-	unsigned data_count;
+	struct data_run *data;
+	unsigned data_count, data_cap;
 	uint64_t counter[COUNTER_COUNT]; /* 0 = not staged */
 };
 

@@ -20,13 +20,13 @@ static unsigned tickets_needed(const struct mtr *m)
 	return (leaves < MTR_PAGES_MAX ? leaves : MTR_PAGES_MAX) + m->bitmap_count + 2;
 }
 
-/* Log bytes: each wanted key may get a record of the largest size, ranges a WRITE's worth. */
+/* Log bytes: each wanted key may get a record of the largest size, a range a few of them. */
 static uint64_t log_bytes_needed(const struct mtr *m)
 {
 	uint32_t page_size = m->volume->geo.page_size;
 	uint64_t record = RECORD_BYTES_MAX(page_size) + 64;
 
-	return 1024 + m->want_count * record + m->range_count * (4 * record + 32 * WRITE_BLOCKS_MAX);
+	return 1024 + m->want_count * record + m->range_count * 4 * record + m->want_log;
 }
 
 static int reserve(struct mtr *m)

@@ -160,7 +160,8 @@ static void run_pass(struct purge *purge, struct pass *pass)
 {
 	struct key from = purge_key(0);
 	struct tree_cursor cursor;
-	int rc = tree_cursor_open(&cursor, &purge->volume->index[INDEX_PURGE], from.bytes, from.len);
+	struct tree *queue = &purge->volume->index[INDEX_PURGE];
+	int rc = tree_cursor_open(&cursor, queue, from.bytes, from.len);
 
 	while (rc == 0 && !must_pause(purge, pass) && (rc = tree_cursor_next(&cursor)) == 0) {
 		uint64_t number;

@@ -18,7 +18,11 @@ struct purge;
 
 /* The core's say in it.  Without hooks every claim succeeds (recovery, tools). */
 struct purge_hooks {
-	/* try-locks inode `ino` X; false: in use (open, looked up) or busy, come back later */
+	/*
+	 * Try-locks inode `ino` X.  false, come back later: it is locked, or it has
+	 * no name but is still in use (open, looked up).  One that has a name is
+	 * only worked on for its dead range, which use does not forbid.
+	 */
 	bool (*claim)(void *arg, uint64_t ino);
 	void (*release)(void *arg, uint64_t ino, bool gone);
 	void *arg;
@@ -38,7 +42,10 @@ void purge_kick(struct purge *purge);
  */
 int purge_drain(struct purge *purge, bool *worked) must_check;
 
-/* Stages a purge record inside an operation's mtr; key from id_take(COUNTER_PURGE), wanted before. */
+/*
+ * Stages a purge record inside an operation's mtr; the key is from
+ * id_take(COUNTER_PURGE) and was wanted before.
+ */
 void purge_want(struct mtr *m, uint64_t key);
 void purge_stage(struct mtr *m, uint64_t key, enum purge_kind kind, uint64_t ino, uint64_t lob,
 		 uint64_t first, uint64_t end);

@@ -357,6 +357,8 @@ int purge_dead_step(struct volume *volume, uint64_t number, uint64_t ino)
 	if (rc)
 		return rc == STEP_DONE ? 0 : rc;
 	stat_add(&volume->stats, STAT_purge_blocks, (uint64_t)-c.delta);
+	if (c.first < c.end)
+		lob_tidy(volume, c.lob, c.first, c.end);
 	return c.finished ? STEP_DONE : 0;
 }
 

@@ -1,4 +1,4 @@
-/* Shared by the files of purge: its thread (purge.c) and its steps (purge_work.c, purge_inode.c). */
+/* Shared by the files of purge: its thread, its steps on LOBs and on inodes. */
 #ifndef BLINKFS_ENGINE_PURGE_INTERNAL_H
 #define BLINKFS_ENGINE_PURGE_INTERNAL_H
 
@@ -14,7 +14,8 @@ struct purge_record {
 };
 
 /* 0, -BE_NOTFOUND, or -EIO after corrupt_at(). */
-int purge_record_read(struct volume *volume, uint64_t number, struct purge_record *record) must_check;
+int purge_record_read(struct volume *volume, uint64_t number,
+		      struct purge_record *record) must_check;
 /* The same within an mtr that wants the record. */
 int purge_record_lookup(struct mtr *m, uint64_t number, struct purge_record *record) must_check;
 void purge_record_delete(struct mtr *m, uint64_t number);
@@ -44,7 +45,8 @@ struct change {
 int purge_change(struct volume *volume, const struct change *change) must_check;
 
 /* One bounded mtr's worth of a record's work, each: 0, STEP_DONE, or an error. */
-int purge_lob_step(struct volume *volume, uint64_t number, const struct purge_record *seen) must_check;
+int purge_lob_step(struct volume *volume, uint64_t number,
+		   const struct purge_record *seen) must_check;
 int purge_extents_step(struct volume *volume, uint64_t number) must_check;
 int purge_orphan_step(struct volume *volume, uint64_t number, uint64_t ino) must_check;
 /* number 0: whatever record the inode names. */

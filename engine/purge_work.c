@@ -174,6 +174,8 @@ int purge_lob_step(struct volume *volume, uint64_t number, const struct purge_re
 	if (rc)
 		return rc;
 	stat_add(&volume->stats, STAT_purge_blocks, (uint64_t)-c.delta);
+	if (c.first < c.end)
+		lob_tidy(volume, seen->lob, c.first, c.end);
 	return c.finished ? STEP_DONE : 0;
 }
 

@@ -39,7 +39,8 @@
 
 #define RESERVE_GROUPS_MAX (MTR_GROUPS_MAX / 2) /* the other half is for what the mtr frees */
 #define PREFETCH_GROUPS 32u
-#define THRIFTY_SHARE 4u /* below total / 4 free blocks small pieces come from broken ones */
+#define THRIFTY_SHARE 4u  /* below total / 4 free blocks small pieces come from broken ones */
+#define THRIFTY_GROUPS 4u /* that are searched for broken ones */
 
 /* ------------------------------------------------------------------ opening */
 
@@ -222,8 +223,11 @@ static bool take_one(struct space *space, uint64_t near, uint32_t blocks, bool t
 	uint64_t index = near - space->volume->geo.groups_start;
 	uint32_t number = (uint32_t)(index / space->group_blocks);
 	uint32_t from = (uint32_t)(index % space->group_blocks);
+	uint32_t groups = space->group_count;
 
-	for (uint32_t i = 0; i < space->group_count; i++) {
+	if (thrifty && groups > THRIFTY_GROUPS)
+		groups = THRIFTY_GROUPS;
+	for (uint32_t i = 0; i < groups; i++) {
 		struct group *group = &space->group[number];
 		uint32_t first;
 

@@ -60,16 +60,24 @@ void space_unreserve(struct space *space, const struct reservation *reservation)
  */
 int space_drain(struct space *space) must_check;
 
-/* A page-shaped reservation from the page pool: 0, or -BE_AGAIN when the pool is empty (then space_refill_pages()). */
-int space_take_page(struct space *space, unsigned flags, uint64_t hint, uint64_t *pageno) must_check;
+/*
+ * A page-shaped reservation from the page pool: 0, or -BE_AGAIN when the pool is
+ * empty (then space_refill_pages()).
+ */
+int space_take_page(struct space *space, unsigned flags, uint64_t hint,
+		    uint64_t *pageno) must_check;
 void space_untake_page(struct space *space, uint64_t pageno);
-int space_refill_pages(struct space *space, unsigned flags) must_check; /* never waits: 0 or -ENOSPC */
+/* Never waits: 0 or -ENOSPC. */
+int space_refill_pages(struct space *space, unsigned flags) must_check;
 
 /* Called by mtr_commit() once bits are changed in the bitmap pages; cannot fail. */
 void space_used(struct space *space, uint64_t start, uint64_t count);
 void space_freed(struct space *space, uint64_t start, uint64_t count, lsn_t lsn, bool is_page);
 
-/* Moves deferred runs that may now be reused to free; refills the page pool.  Called by background threads. */
+/*
+ * Moves deferred runs that may now be reused to free; refills the page pool.
+ * Called by background threads; never waits.
+ */
 void space_advance(struct space *space);
 /* Is anything deferred whose reuse waits for a mark or checkpoint? */
 bool space_has_deferred(struct space *space);

@@ -19,17 +19,13 @@
 /* The bits of page-shaped pieces of `word` that are wholly free, as busy. */
 static uint64_t whole_pieces(uint64_t word, uint32_t page_blocks)
 {
+	uint64_t piece = (1ull << page_blocks) - 1;
+	uint64_t starts = UINT64_MAX / piece; /* the first bit of each piece */
 	uint64_t free = ~word;
-	uint64_t starts = 0;
 
-	if (page_blocks == 1)
-		return 0;
 	for (uint32_t width = 1; width < page_blocks; width *= 2)
 		free &= free >> width;
-	for (uint32_t bit = 0; bit < WORD_BITS; bit += page_blocks)
-		starts |= 1ull << bit;
-	free &= starts;
-	return free * ((1ull << page_blocks) - 1);
+	return (free & starts) * piece;
 }
 
 /* What a search sees: the map, or the map without the pieces that a thrifty one spares. */
@@ -42,7 +38,7 @@ static uint64_t view_word(const struct view *view, uint32_t index)
 {
 	uint64_t word = view->busy[index];
 
-	if (view->spare_page_blocks && word != UINT64_MAX)
+	if (view->spare_page_blocks)
 		word |= whole_pieces(word, view->spare_page_blocks);
 	return word;
 }
@@ -148,7 +144,7 @@ bool group_take(struct space *space, struct group *group, uint32_t from, uint32_
 {
 	struct view view = {
 		.busy = group->busy,
-		.spare_page_blocks = thrifty ? space->page_blocks : 0,
+		.spare_page_blocks = thrifty && space->page_blocks > 1 ? space->page_blocks : 0,
 	};
 	uint32_t longest = 0;
 	bool found;
@@ -231,22 +227,22 @@ unsigned group_take_longest(struct space *space, struct group *group, uint64_t w
 bool group_take_page(struct space *space, struct group *group, uint32_t *first)
 {
 	uint32_t page_blocks = space->page_blocks;
-	uint64_t piece = (1ull << page_blocks) - 1;
 	bool found = false;
 
+	if (atomic_load_explicit(&group->no_page, memory_order_relaxed))
+		return false;
 	latch_x(&group->latch);
 	for (uint32_t i = 0; i < space->words && !found; i++) {
-		uint64_t word = group->busy[i];
+		uint64_t whole = whole_pieces(group->busy[i], page_blocks);
 
-		if (word == UINT64_MAX)
-			continue;
-		for (uint32_t bit = 0; bit < WORD_BITS && !found; bit += page_blocks) {
-			found = (word >> bit & piece) == 0;
-			*first = i * WORD_BITS + bit;
-		}
+		found = whole != 0;
+		if (found)
+			*first = i * WORD_BITS + (uint32_t)__builtin_ctzll(whole);
 	}
 	if (found)
 		take_locked(group, *first, page_blocks);
+	else
+		atomic_store_explicit(&group->no_page, true, memory_order_relaxed);
 	unlatch_x(&group->latch);
 	return found;
 }
@@ -261,6 +257,7 @@ void group_give(struct space *space, struct group *group, uint32_t first, uint32
 	around = run_around(space, group, first, first + length);
 	if (around > atomic_load_explicit(&group->longest, memory_order_relaxed))
 		set_longest(group, around);
+	atomic_store_explicit(&group->no_page, false, memory_order_relaxed);
 	unlatch_x(&group->latch);
 }
 

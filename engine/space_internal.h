@@ -15,7 +15,9 @@ struct group {
 	uint64_t *busy;            /* one bit a block [lock: latch] */
 	uint32_t scan;             /* where the next search without a hint starts [lock: latch] */
 	_Atomic uint32_t free;     /* zero bits of busy [lock: latch to write] */
-	_Atomic uint32_t longest;  /* no free run is longer (up to RUN_MEASURE_MAX) [lock: latch to write] */
+	/* No free run is longer, up to RUN_MEASURE_MAX (INV-SPACE-2) [lock: latch to write] */
+	_Atomic uint32_t longest;
+	_Atomic bool no_page;      /* no page-shaped piece is free [lock: latch to write] */
 };
 
 /* No reservation asks for a longer run, so longer ones need not be told apart. */
@@ -38,7 +40,10 @@ bool group_take(struct space *space, struct group *group, uint32_t from, uint32_
 		bool thrifty, uint32_t *first);
 /* Takes exactly this run if it is free. */
 bool group_take_at(struct space *space, struct group *group, uint32_t first, uint32_t length);
-/* Takes the longest runs, longest first: at most `max` of at least `shortest`, `want` blocks in all. */
+/*
+ * Takes the longest runs, longest first: at most `max` of at least `shortest`
+ * blocks, `want` blocks in all.
+ */
 unsigned group_take_longest(struct space *space, struct group *group, uint64_t want,
 			    uint32_t shortest, unsigned max, struct run *out);
 /* Takes a free page-shaped piece. */
@@ -88,15 +93,15 @@ struct defer {
 	struct defer_chunk *spare;             /* [lock: latch] */
 	unsigned spares;                       /* [lock: latch] */
 	_Atomic uint64_t blocks;
-	_Atomic uint64_t lost;     /* of blocks: no memory to remember them; free after the next mount */
-	_Atomic uint64_t released; /* blocks that ever became free: who was told ENOSPC looks for growth */
+	_Atomic uint64_t lost;     /* of blocks: no memory to remember them */
+	_Atomic uint64_t released; /* blocks that ever became free: what a drain looks at */
 	_Atomic bool draining;     /* one drain at a time */
 	struct waitq drained;
 };
 
 int defer_init(struct space *space) must_check;
 void defer_destroy(struct space *space);
-/* Remembers that this thread is about to hear -ENOSPC: space_drain() looks for what is freed since. */
+/* The calling thread is about to hear -ENOSPC: its space_drain() counts what is freed since. */
 void defer_note_enospc(struct space *space);
 /* What a drain does behind purge: mark, write back, advance.  May wait. */
 int space_settle(struct space *space) must_check;
@@ -117,7 +122,7 @@ struct page_pool {
 void pages_init(struct space *space);
 /* Fills the pool: the kept part, and the working part while the map has plenty. */
 void pages_refill(struct space *space);
-/* Gives ready pages back to the map while it has less than `blocks` and more than `keep` pages are ready. */
+/* Gives ready pages back to the map while it lacks `blocks` and more than `keep` are ready. */
 void pages_break(struct space *space, uint64_t blocks, uint32_t keep);
 
 /* ------------------------------------------------------------------ whole */
@@ -140,7 +145,7 @@ static inline uint64_t space_first_block(const struct space *space, uint32_t gro
 	return space->volume->geo.groups_start + (uint64_t)group * space->group_blocks;
 }
 
-/* The group of a run, and its first bit; a run never crosses groups (each begins with its bitmap). */
+/* The group of a run, and its first bit; no run crosses groups, each begins with its bitmap. */
 struct group *space_group_of(struct space *space, uint64_t start, uint64_t count, uint32_t *bit);
 /* INV-SPACE-1: claims `blocks` of the free count; they can then be found somewhere in the map. */
 bool space_claim(struct space *space, uint64_t blocks, unsigned flags);

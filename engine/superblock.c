@@ -30,6 +30,8 @@
 
 /* Block numbers times BLOCK_SIZE stay within loff_t, with room for sums of several. */
 #define BLOCK_COUNT_MAX (1ull << 50)
+/* All slots are read at once when a volume is opened. */
+#define DW_SLOTS_LIMIT 4096u
 /* A counter that is raised by one now and then never gets near this. */
 #define GENERATION_MAX (1ull << 62)
 
@@ -63,7 +65,8 @@ static bool regions_valid(const struct geometry *geo)
 	uint64_t copy = geo->block_count - 1;
 	uint64_t log_blocks = geo->log_bytes / BLOCK_SIZE;
 
-	if (geo->dw_start < 1 || geo->dw_start > copy || geo->dw_slots < 1)
+	if (geo->dw_start < 1 || geo->dw_start > copy || geo->dw_slots < 1 ||
+	    geo->dw_slots > DW_SLOTS_LIMIT)
 		return false;
 	if (geo->log_start > copy || geo->log_start < geo->dw_start ||
 	    geo->log_start - geo->dw_start < (uint64_t)geo->dw_slots * geo->page_blocks)

@@ -111,7 +111,7 @@ int core_setattr(struct core *core, view_t view, uint64_t ino, unsigned set, str
 	return core_change(core, view, set & CORE_SET_SIZE ? truncate_once : setattr_once, &args);
 }
 
-/* --- atime ------------------------------------------------------------------ */
+/* --- atime --------------------------------------------------------------- */
 
 static bool is_after(struct timespec a, struct timespec b)
 {

@@ -10,7 +10,7 @@
 /* Rough bytes of metadata that one more file takes: record and name in half-full pages. */
 #define INODE_BYTES_ESTIMATE 512u
 
-/* --- purge's view of us --------------------------------------------------- */
+/* --- purge's view of us -------------------------------------------------- */
 
 static void orphan_idle(void *arg)
 {
@@ -69,7 +69,7 @@ static void release(void *arg, uint64_t ino, bool gone)
 	census_release(&core->census, ino, gone);
 }
 
-/* --- open and close ------------------------------------------------------- */
+/* --- open and close ------------------------------------------------------ */
 
 int core_open(struct core **out, struct volume *volume)
 {
@@ -119,7 +119,7 @@ struct volume *core_volume(struct core *core)
 	return core->volume;
 }
 
-/* --- retries -------------------------------------------------------------- */
+/* --- retries ------------------------------------------------------------- */
 
 int core_view(view_t view)
 {
@@ -166,7 +166,7 @@ int core_change(struct core *core, view_t view, core_once once, void *args)
 	return error_errno(rc);
 }
 
-/* --- look-up counts ------------------------------------------------------- */
+/* --- look-up counts ------------------------------------------------------ */
 
 int core_attach(struct core *core, uint64_t ino, struct record *record)
 {
@@ -192,9 +192,8 @@ void core_forget(struct core *core, uint64_t ino, uint64_t count)
 	inode_forget(&core->table, ino, count);
 }
 
-void core_orphaned(struct core *core, const struct lock_set *set, uint64_t ino)
+void core_orphaned(const struct lock_set *set, uint64_t ino)
 {
-	(void)core;
 	for (unsigned i = 0; i < set->count; i++) {
 		if (set->inode[i]->ino != ino)
 			continue;
@@ -203,7 +202,7 @@ void core_orphaned(struct core *core, const struct lock_set *set, uint64_t ino)
 	}
 }
 
-/* --- locks on inodes ------------------------------------------------------ */
+/* --- locks on inodes ----------------------------------------------------- */
 
 static void add_sorted(uint64_t *sorted, unsigned *count, uint64_t ino)
 {
@@ -270,7 +269,7 @@ void unlock_inode(struct core *core, struct inode *inode, bool exclusive)
 	inode_unpin(&core->table, inode);
 }
 
-/* --- the whole volume ----------------------------------------------------- */
+/* --- the whole volume ---------------------------------------------------- */
 
 int core_statfs(struct core *core, view_t view, struct statvfs *out)
 {

@@ -137,6 +137,7 @@ int core_read(struct core *core, view_t view, uint64_t ino, uint64_t offset, voi
 enum core_write_flags {
 	CORE_WRITE_KILL_SUID = 1,
 	CORE_WRITE_APPEND = 2, /* offset is ignored: at the end of the file, atomically */
+	CORE_WRITE_KEEP_TIMES = 4, /* the caller knows when it was written, and sets the times */
 };
 /* Atomic for len <= WRITE_BYTES_MAX (larger: -EINVAL).  All or nothing. */
 int core_write(struct core *core, view_t view, uint64_t ino, uint64_t offset, const void *buf,

@@ -71,7 +71,7 @@ int lock_inode(struct core *core, uint64_t ino, bool exclusive, struct inode **o
 void unlock_inode(struct core *core, struct inode *inode, bool exclusive);
 
 /* After the commit that took the last name, the inode still locked X (INV-INODE-4). */
-void core_orphaned(struct core *core, const struct lock_set *set, uint64_t ino);
+void core_orphaned(const struct lock_set *set, uint64_t ino);
 
 /* --- reading contents of LOBs (data.c) ----------------------------------- */
 

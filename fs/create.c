@@ -60,7 +60,7 @@ static int find_free(struct core *core, uint64_t parent, const char *name, size_
 	return entry->full ? -BE_NAMES : 0;
 }
 
-/* --- new inodes ------------------------------------------------------------ */
+/* --- new inodes ---------------------------------------------------------- */
 
 static void new_record(const struct create_args *args, const struct record *parent,
 		       struct timespec now, struct record *out)
@@ -277,7 +277,7 @@ int core_symlink(struct core *core, view_t view, const struct core_cred *cred, u
 	return core_change(core, view, create_once, &args);
 }
 
-/* --- another name ----------------------------------------------------------- */
+/* --- another name -------------------------------------------------------- */
 
 struct link_args {
 	uint64_t ino, parent;

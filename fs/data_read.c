@@ -59,7 +59,7 @@ int contents_read(struct core *core, const struct lob_source *source, uint64_t f
 	return rc == -BE_CRC ? report_crc(source->ino, bad) : rc;
 }
 
-/* --- read ------------------------------------------------------------------ */
+/* --- read ---------------------------------------------------------------- */
 
 struct read_args {
 	uint64_t ino, offset;
@@ -193,7 +193,7 @@ int core_read(struct core *core, view_t view, uint64_t ino, uint64_t offset, voi
 	return *done ? 0 : error_errno(rc);
 }
 
-/* --- seek ------------------------------------------------------------------ */
+/* --- seek ---------------------------------------------------------------- */
 
 /* Inline: data up to the stored bytes, a hole up to the size. */
 static uint64_t seek_inline(const struct record *record, uint64_t offset, bool hole)

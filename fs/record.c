@@ -37,13 +37,13 @@ static const char *judge(const struct record *r)
 		return "size past the largest offset";
 	if (r->tail_len > INLINE_BYTES_LIMIT || r->tail_len > r->size)
 		return "more inline contents than its size";
-	if (!!(r->flags & INODE_INLINE) != (r->tail_len > 0)) /* INV-REC-FS-1 */
+	if (!!(r->flags & INODE_INLINE) != (r->tail_len > 0)) /* INV-RECORD-1 */
 		return "inline flag and record length disagree";
 	if (r->tail_len && r->lob)
 		return "both inline contents and a LOB";
 	if (r->dead_first > r->dead_end)
 		return "dead range ends before it begins";
-	if (record_has_dead(r) && (!r->lob || !r->purge_key)) /* INV-REC-FS-2 */
+	if (record_has_dead(r) && (!r->lob || !r->purge_key)) /* INV-RECORD-2 */
 		return "dead range without LOB or purge record";
 	if (S_ISDIR(r->mode) && !r->parent)
 		return "directory without parent";
@@ -118,7 +118,7 @@ size_t record_encode(const struct record *r, struct record_buffer *out)
 	};
 
 	check(r->tail_len <= INLINE_BYTES_LIMIT && r->tail_len <= r->size);
-	check(!(r->tail_len && r->lob)); /* INV-REC-FS-1 */
+	check(!(r->tail_len && r->lob)); /* INV-RECORD-1 */
 	check(r->tail_len == 0 || r->tail);
 	memcpy(out->bytes, &d, sizeof(d));
 	if (r->tail_len)

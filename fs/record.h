@@ -4,10 +4,10 @@
  * A record comes from the medium, so record_decode() judges every field that
  * the core relies on.
  *
- *	INV-REC-FS-1  INODE_INLINE is set exactly when bytes follow the struct; then
+ *	INV-RECORD-1  INODE_INLINE is set exactly when bytes follow the struct; then
  *	              lob is 0 and the bytes are no more than the size
- *	INV-REC-FS-2  a pending dead range lies in a LOB and has a purge record
- *	INV-REC-FS-3  bytes of the last block past the size are zero
+ *	INV-RECORD-2  a pending dead range lies in a LOB and has a purge record
+ *	INV-RECORD-3  bytes of the last block past the size are zero
  */
 #ifndef BLINKFS_FS_RECORD_H
 #define BLINKFS_FS_RECORD_H

@@ -133,7 +133,7 @@ static int remove_locked(struct core *core, const struct remove_args *args, uint
 		return rc;
 	rc = commit_remove(core, args, &entry, key, &last);
 	if (rc == 0 && last)
-		core_orphaned(core, locks, entry.child);
+		core_orphaned(locks, entry.child);
 	return rc;
 }
 

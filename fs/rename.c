@@ -254,7 +254,7 @@ static int rename_locked(struct core *core, const struct rename_args *args,
 		return rc == 1 ? 0 : rc;
 	rc = commit_rename(core, args, &plan);
 	if (rc == 0 && plan.orphans)
-		core_orphaned(core, locks, plan.new.child);
+		core_orphaned(locks, plan.new.child);
 	return rc;
 }
 

@@ -24,7 +24,7 @@
 /* Past every block that a file can have. */
 #define FILE_BLOCKS_END (FILE_BYTES_MAX / BLOCK_SIZE + 1)
 /* A file of more blocks than this is left to purge, so that the call stays short. */
-#define DRAIN_BLOCKS_MAX 16384u
+#define DRAIN_BLOCKS_MAX 4096u
 
 struct truncating {
 	struct core *core;
@@ -45,7 +45,7 @@ static int read_record(struct truncating *t)
 	return 0;
 }
 
-/* --- forms that change records only ------------------------------------------ */
+/* --- forms that change records only -------------------------------------- */
 
 /* What else the mini-transaction does to the record in the latched leaf. */
 typedef void (*truncate_stage)(const struct truncating *t, struct mtr *m, struct record *record,
@@ -120,7 +120,7 @@ static int drop_contents(struct truncating *t)
 	return rc;
 }
 
-/* --- cutting a LOB ------------------------------------------------------------- */
+/* --- cutting a LOB ------------------------------------------------------- */
 
 /* Is anything stored at or behind a block? */
 static int has_blocks_from(struct truncating *t, uint64_t block, bool *has)
@@ -289,7 +289,7 @@ static int cut_contents(struct truncating *t)
 	return rc;
 }
 
-/* --- choosing ------------------------------------------------------------------ */
+/* --- choosing ------------------------------------------------------------ */
 
 static int drain_dead_range(struct truncating *t)
 {

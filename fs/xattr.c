@@ -126,7 +126,7 @@ static uint32_t value_blocks(size_t len)
 	return (uint32_t)((len + BLOCK_SIZE - 1) / BLOCK_SIZE);
 }
 
-/* --- reading ----------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------- */
 
 static int read_external(struct core *core, uint64_t ino, const struct xattr_entry *entry,
 			 void *value)
@@ -250,7 +250,7 @@ int core_listxattr(struct core *core, view_t view, uint64_t ino, char *list, siz
 	return error_errno(rc);
 }
 
-/* --- changing ---------------------------------------------------------------- */
+/* --- changing ------------------------------------------------------------ */
 
 struct xattr_args {
 	uint64_t ino;

@@ -46,8 +46,7 @@ void claim_blocks(struct walk *w, uint64_t start, uint64_t count, uint64_t *firs
 	}
 }
 
-bool next_run(const uint64_t *bits, uint64_t *from, uint64_t end, uint64_t *start,
-	      uint64_t *count)
+bool next_run(const uint64_t *bits, uint64_t *from, uint64_t end, uint64_t *start, uint64_t *count)
 {
 	uint64_t bit = *from;
 

@@ -44,28 +44,28 @@ enum fsck_repair {
 };
 
 struct fsck_problem {
-	unsigned number;         /* enum fsck_problem_id */
+	unsigned number; /* enum fsck_problem_id */
 	enum fsck_severity severity;
 	enum fsck_repair repair; /* of this instance: REPAIR_NONE when this one cannot be */
 	const char *title;
-	const char *detail;      /* valid during the call only */
+	const char *detail; /* valid during the call only */
 };
 
 typedef void (*fsck_report)(void *arg, const struct fsck_problem *problem);
 
 /* What a repair will do; see fsck/repair.h. */
 enum fix_kind {
-	FIX_NEW_BITMAP,  /* bitmap page of group id, all free; FIX_SET_BITS follow */
-	FIX_SET_BITS,    /* blocks [id, id + value), within one group */
-	FIX_COUNTER,     /* counter id is at least value */
-	FIX_CLEAR_BITS,  /* blocks [id, id + value), within one group */
-	FIX_NLINK,       /* inode id: nlink = value */
-	FIX_ENTRIES,     /* ... entries */
-	FIX_XATTRS,      /* ... xattr_count */
-	FIX_BLOCKS,      /* ... blocks */
-	FIX_PARENT,      /* ... parent */
-	FIX_ORPHAN,      /* inode id: nlink 0 and a purge record */
-	FIX_UNORPHAN,    /* inode id has names: nlink = value, purge record away */
+	FIX_NEW_BITMAP, /* bitmap page of group id, all free; FIX_SET_BITS follow */
+	FIX_SET_BITS,   /* blocks [id, id + value), within one group */
+	FIX_COUNTER,    /* counter id is at least value */
+	FIX_CLEAR_BITS, /* blocks [id, id + value), within one group */
+	FIX_NLINK,      /* inode id: nlink = value */
+	FIX_ENTRIES,    /* ... entries */
+	FIX_XATTRS,     /* ... xattr_count */
+	FIX_BLOCKS,     /* ... blocks */
+	FIX_PARENT,     /* ... parent */
+	FIX_ORPHAN,     /* inode id: nlink 0 and a purge record */
+	FIX_UNORPHAN,   /* inode id has names: nlink = value, purge record away */
 };
 struct fsck_fix {
 	enum fix_kind kind;
@@ -73,24 +73,24 @@ struct fsck_fix {
 };
 
 struct fsck_options {
-	bool data;           /* read every file block and verify its CRC */
-	bool collect_fixes;  /* fill result->fixes */
-	uint64_t lsn_end;    /* no page LSN lies past it; 0 = unknown */
-	bool (*cancelled)(void *arg);               /* asked now and then; NULL = never */
+	bool data;                    /* read every file block and verify its CRC */
+	bool collect_fixes;           /* fill result->fixes */
+	uint64_t lsn_end;             /* no page LSN lies past it; 0 = unknown */
+	bool (*cancelled)(void *arg); /* asked now and then; NULL = never */
 	void (*progress)(void *arg, const char *what); /* a pass begins; may be NULL */
-	void *arg;           /* of the two */
+	void *arg;                                     /* of the two */
 };
 
 struct fsck_result {
 	uint64_t files, directories, others;
 	uint64_t blocks_used, blocks_total; /* within groups */
-	uint64_t problems;   /* notes do not count */
-	uint64_t serious;    /* of these: more than a wrong count */
-	uint64_t repairable; /* of these */
-	bool whole;          /* nothing was hidden: repairs may be derived from this walk */
+	uint64_t problems;                  /* notes do not count */
+	uint64_t serious;                   /* of these: more than a wrong count */
+	uint64_t repairable;                /* of these */
+	bool whole;             /* nothing was hidden: repairs may be derived from this walk */
 	struct fsck_fix *fixes; /* owned; fsck_result_free() */
 	size_t fix_count;
-	bool more_fixes;     /* there were more than are listed */
+	bool more_fixes; /* there were more than are listed */
 };
 
 /*
@@ -98,8 +98,8 @@ struct fsck_result {
  * what it found; negative: it could not (no superblock, no memory,
  * -ECANCELED).  *result is valid in any case.  report may be NULL.
  */
-int fsck_walk(struct device *dev, const struct fsck_options *options, fsck_report report,
-	      void *arg, struct fsck_result *result) must_check;
+int fsck_walk(struct device *dev, const struct fsck_options *options, fsck_report report, void *arg,
+	      struct fsck_result *result) must_check;
 void fsck_result_free(struct fsck_result *result);
 
 /*

@@ -191,7 +191,7 @@ static const struct dump_kind {
 	int (*run)(struct dump *d);
 } kinds[] = {
 	{"super", false, dump_what_super}, {"log", false, dump_what_log},
-	{"page", true, dump_what_page},	   {"index", true, dump_what_index},
+	{"page", true, dump_what_page},    {"index", true, dump_what_index},
 	{"inode", true, dump_what_inode},
 };
 
@@ -214,7 +214,9 @@ static int run_on_replayed(struct dump *d, struct device *dev, const struct dump
 			   const char *path)
 {
 	const struct volume_options options = {
-		.read_only = true, .no_background = true, .ignore_damage = true,
+		.read_only = true,
+		.no_background = true,
+		.ignore_damage = true,
 	};
 	struct device *borrowed;
 	struct volume *volume;

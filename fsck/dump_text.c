@@ -108,7 +108,8 @@ static void entry_xattr(FILE *out, const struct raw_entry *e)
 	memcpy(&xattr, e->value, sizeof(xattr));
 	fprintf(out, "inode %" PRIu64 " length %" PRIu32 " lob %" PRIu64 " ",
 		be64_get(e->key.bytes), le32_get(xattr.value_len), le64_get(xattr.lob));
-	print_name(out, e->value + sizeof(xattr), xattr.name_len < behind ? xattr.name_len : behind);
+	print_name(out, e->value + sizeof(xattr),
+		   xattr.name_len < behind ? xattr.name_len : behind);
 }
 
 static void entry_lob(FILE *out, const struct raw_entry *e)
@@ -139,8 +140,8 @@ static void entry_purge(FILE *out, const struct raw_entry *e)
 
 	memcpy(&purge, e->value, sizeof(purge));
 	fprintf(out,
-		"purge %" PRIu64 " %s inode %" PRIu64 " lob %" PRIu64 " blocks [%" PRIu64 ", %" PRIu64
-		") extents %" PRIu32,
+		"purge %" PRIu64 " %s inode %" PRIu64 " lob %" PRIu64 " blocks [%" PRIu64
+		", %" PRIu64 ") extents %" PRIu32,
 		be64_get(e->key.bytes), kinds[purge.kind < array_count(kinds) ? purge.kind : 0],
 		le64_get(purge.ino), le64_get(purge.lob), le64_get(purge.first),
 		le64_get(purge.end), le32_get(purge.count));
@@ -188,8 +189,9 @@ void dump_inode_record(FILE *out, uint64_t ino, const struct raw_entry *e)
 		ino, le32_get(inode.rdev), le32_get(inode.flags), le64_get(inode.parent),
 		le64_get(inode.change), le32_get(inode.projid), le32_get(inode.xattr_count),
 		le64_get(inode.entries));
-	fprintf(out, "inode %" PRIu64 " dead [%" PRIu64 ", %" PRIu64 ") purge key %" PRIu64 "\n", ino,
-		le64_get(inode.dead_first), le64_get(inode.dead_end), le64_get(inode.purge_key));
+	fprintf(out, "inode %" PRIu64 " dead [%" PRIu64 ", %" PRIu64 ") purge key %" PRIu64 "\n",
+		ino, le64_get(inode.dead_first), le64_get(inode.dead_end),
+		le64_get(inode.purge_key));
 	fprintf(out, "inode %" PRIu64, ino);
 	print_time(out, "atime", &inode.atime);
 	print_time(out, "mtime", &inode.mtime);
@@ -256,7 +258,8 @@ static void print_bitmap_page(FILE *out, const struct raw_volume *raw, const voi
 		for (to = from; to < count && (bits[to / 8] >> (to % 8) & 1) == set; to++)
 			;
 		if (set)
-			fprintf(out, "used %" PRIu64 "..%" PRIu64 "\n", first + from, first + to - 1);
+			fprintf(out, "used %" PRIu64 "..%" PRIu64 "\n", first + from,
+				first + to - 1);
 	}
 }
 
@@ -267,7 +270,8 @@ static void print_system_page(FILE *out, const void *page)
 
 	for (unsigned i = 0; i < COUNTER_COUNT; i++)
 		if (i < array_count(names))
-			fprintf(out, "next %s %" PRIu64 "\n", names[i], le64_get(system->counter[i]));
+			fprintf(out, "next %s %" PRIu64 "\n", names[i],
+				le64_get(system->counter[i]));
 		else if (le64_get(system->counter[i]))
 			fprintf(out, "next %u %" PRIu64 "\n", i, le64_get(system->counter[i]));
 }
@@ -296,14 +300,22 @@ void dump_page(FILE *out, const struct raw_volume *raw, uint64_t pageno, const v
 static const char *record_name(uint8_t type)
 {
 	static const char *const names[REC_LIMIT] = {
-		[REC_MARK] = "mark",	       [REC_PAD] = "pad",
-		[REC_DATA] = "data",	       [REC_FREE_PAGE] = "free_page",
-		[REC_REQUEST] = "request",     [REC_NONCE] = "nonce",
-		[REC_PAGE_INIT] = "page_init", [REC_LOAD] = "load",
-		[REC_INSERT] = "insert",       [REC_UPDATE] = "update",
-		[REC_PATCH] = "patch",	       [REC_DELETE] = "delete",
-		[REC_SPLIT_LEFT] = "split_left", [REC_FLAGS] = "flags",
-		[REC_FENCE] = "fence",	       [REC_BITS] = "bits",
+		[REC_MARK] = "mark",
+		[REC_PAD] = "pad",
+		[REC_DATA] = "data",
+		[REC_FREE_PAGE] = "free_page",
+		[REC_REQUEST] = "request",
+		[REC_NONCE] = "nonce",
+		[REC_PAGE_INIT] = "page_init",
+		[REC_LOAD] = "load",
+		[REC_INSERT] = "insert",
+		[REC_UPDATE] = "update",
+		[REC_PATCH] = "patch",
+		[REC_DELETE] = "delete",
+		[REC_SPLIT_LEFT] = "split_left",
+		[REC_FLAGS] = "flags",
+		[REC_FENCE] = "fence",
+		[REC_BITS] = "bits",
 		[REC_COUNTER] = "counter",
 	};
 

@@ -16,7 +16,7 @@ struct hash_group {
 	uint64_t parent, hash;
 	unsigned count;
 	uint8_t names[HASH_COLLISIONS_MAX * (NAME_BYTES_MAX + 1u)]; /* each after its length */
-	char text[TEXT_NAME_BYTES]; /* for messages */
+	char text[TEXT_NAME_BYTES];                                 /* for messages */
 };
 
 void hash_group_init(struct hash_group *group);

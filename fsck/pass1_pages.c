@@ -52,7 +52,7 @@ static const char *index_name(const struct tree_walk *t)
 
 static void refuse(struct tree_walk *t, uint64_t pageno, int rc, const char *why)
 {
-	enum fsck_problem_id id = rc == -BE_CRC	       ? FSCK_PAGE_CRC
+	enum fsck_problem_id id = rc == -BE_CRC        ? FSCK_PAGE_CRC
 				  : rc == -BE_IDENTITY ? FSCK_PAGE_IDENTITY
 				  : rc == -BE_FORMAT   ? FSCK_PAGE_FORMAT
 						       : FSCK_PAGE_UNREADABLE;
@@ -68,14 +68,14 @@ static bool enter(struct tree_walk *t, uint64_t pageno, uint64_t from)
 
 	if (!raw_pageno_valid(&t->w->raw, pageno) ||
 	    (!root && raw_blocks_fixed(&t->w->raw, pageno, geo->page_blocks))) {
-		problem(t->w, FSCK_PAGE_NUMBER, "index %s, page %" PRIu64 " refers to page %" PRIu64,
-			index_name(t), from, pageno);
+		problem(t->w, FSCK_PAGE_NUMBER,
+			"index %s, page %" PRIu64 " refers to page %" PRIu64, index_name(t), from,
+			pageno);
 		return false;
 	}
 	if (!claim_page(t->w, pageno)) {
-		problem(t->w, FSCK_PAGE_TWICE,
-			"index %s, page %" PRIu64 " refers to page %" PRIu64, index_name(t), from,
-			pageno);
+		problem(t->w, FSCK_PAGE_TWICE, "index %s, page %" PRIu64 " refers to page %" PRIu64,
+			index_name(t), from, pageno);
 		return false;
 	}
 	return true;
@@ -97,9 +97,8 @@ static bool judge(struct tree_walk *t, uint64_t pageno, const void *page, int le
 		return false;
 	}
 	if (level >= 0 && head->level != level) {
-		problem(t->w, FSCK_PAGE_LEVEL,
-			"index %s, page %" PRIu64 ": level %u instead of %d", index_name(t), pageno,
-			head->level, level);
+		problem(t->w, FSCK_PAGE_LEVEL, "index %s, page %" PRIu64 ": level %u instead of %d",
+			index_name(t), pageno, head->level, level);
 		return false;
 	}
 	if (lsn_end && lsn > lsn_end)
@@ -371,8 +370,8 @@ static int walk_from_root(struct tree_walk *t)
 	for (unsigned i = 0; i < TREE_LEVELS_MAX && !rc; i++)
 		if (t->level[i].known && t->level[i].right)
 			problem(t->w, FSCK_RIGHT_LINK,
-				"index %s, page %" PRIu64
-				": leads to page %" PRIu64 " instead of the end",
+				"index %s, page %" PRIu64 ": leads to page %" PRIu64
+				" instead of the end",
 				index_name(t), t->level[i].pageno, t->level[i].right);
 	return rc;
 }
@@ -393,7 +392,9 @@ int pass1_tree(struct walk *w, unsigned index, entry_visitor visit)
 int pass1_system(struct walk *w)
 {
 	static const uint64_t least[] = {
-		[COUNTER_INO] = INO_FIRST_FREE, [COUNTER_LOB] = 1, [COUNTER_PURGE] = 1,
+		[COUNTER_INO] = INO_FIRST_FREE,
+		[COUNTER_LOB] = 1,
+		[COUNTER_PURGE] = 1,
 		[COUNTER_TXN] = 1,
 	};
 	const struct disk_system_page *system = (const void *)w->page_buf;

@@ -39,7 +39,10 @@ static void check_number(struct walk *w, uint64_t ino)
 static void check_times(struct walk *w, uint64_t ino, const struct disk_inode *inode)
 {
 	const struct disk_time *times[] = {
-		&inode->atime, &inode->mtime, &inode->ctime, &inode->btime,
+		&inode->atime,
+		&inode->mtime,
+		&inode->ctime,
+		&inode->btime,
 	};
 
 	for (unsigned i = 0; i < array_count(times); i++)
@@ -60,10 +63,11 @@ static void check_contents(struct walk *w, uint64_t ino, const struct disk_inode
 
 	if ((flags & ~(uint32_t)INODE_INLINE) || (flags && !inline_bytes))
 		problem(w, FSCK_INODE_FLAGS, "inode %" PRIu64 ": %#" PRIx32, ino, flags);
-	if ((!holds && (flags & INODE_INLINE)) || ((flags & INODE_INLINE) && le64_get(inode->lob)) ||
-	    (!holds && le64_get(inode->lob)))
-		problem(w, FSCK_INODE_LOB, "inode %" PRIu64 ": mode %#o, flags %#x, content %" PRIu64,
-			ino, le32_get(inode->mode), flags, le64_get(inode->lob));
+	if ((!holds && (flags & INODE_INLINE)) ||
+	    ((flags & INODE_INLINE) && le64_get(inode->lob)) || (!holds && le64_get(inode->lob)))
+		problem(w, FSCK_INODE_LOB,
+			"inode %" PRIu64 ": mode %#o, flags %#x, content %" PRIu64, ino,
+			le32_get(inode->mode), flags, le64_get(inode->lob));
 	if (size > (uint64_t)FILE_BYTES_MAX || inline_bytes > size ||
 	    inline_bytes > INLINE_BYTES_MAX(w->raw.geo.page_size) ||
 	    (type == S_IFLNK && (size == 0 || size > SYMLINK_BYTES_MAX)) ||
@@ -90,8 +94,9 @@ static void check_directory(struct walk *w, uint64_t ino, const struct disk_inod
 
 	if (directory ? le64_get(inode->parent) == 0
 		      : le64_get(inode->parent) || le64_get(inode->entries))
-		problem(w, FSCK_INODE_DIR, "inode %" PRIu64 ": parent %" PRIu64 ", %" PRIu64 " entries",
-			ino, le64_get(inode->parent), le64_get(inode->entries));
+		problem(w, FSCK_INODE_DIR,
+			"inode %" PRIu64 ": parent %" PRIu64 ", %" PRIu64 " entries", ino,
+			le64_get(inode->parent), le64_get(inode->entries));
 }
 
 static int remember_lob(struct walk *w, uint64_t ino, uint64_t lob)
@@ -99,8 +104,8 @@ static int remember_lob(struct walk *w, uint64_t ino, uint64_t lob)
 	int rc = table_room(w->owners);
 
 	if (!rc)
-		w->owners.at[w->owners.count++] =
-			(struct lob_owner){.lob = lob, .id = ino, .kind = OWNER_INODE};
+		w->owners.at[w->owners.count++] = (struct lob_owner){
+			.lob = lob, .id = ino, .kind = OWNER_INODE};
 	return rc;
 }
 

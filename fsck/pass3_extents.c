@@ -43,8 +43,8 @@ int pass3_share(struct walk *w, const struct raw_entry *entry)
 	}
 	rc = table_room(w->shares);
 	if (!rc)
-		w->shares.at[w->shares.count++] = (struct share_note){
-			last + 1 - length, length, le32_get(share.references)};
+		w->shares.at[w->shares.count++] = (struct share_note){last + 1 - length, length,
+								      le32_get(share.references)};
 	return rc;
 }
 
@@ -221,7 +221,8 @@ static void lob_end(struct walk *w)
 	} else if (owner->kind == OWNER_XATTR &&
 		   (w->lob.blocks != owner->expected || w->lob.next_block != owner->expected)) {
 		problem(w, FSCK_XATTR_LENGTH,
-			"inode %" PRIu64 ", content %" PRIu64 ": %" PRIu64 " blocks instead of %" PRIu64,
+			"inode %" PRIu64 ", content %" PRIu64 ": %" PRIu64
+			" blocks instead of %" PRIu64,
 			owner->id, owner->lob, w->lob.blocks, owner->expected);
 	}
 }
@@ -245,8 +246,8 @@ static int claim_extent(struct walk *w, const struct extent *e)
 	size_t next = share_behind(w, at);
 
 	while (at < end) {
-		const struct share_note *share =
-			next < w->shares.count ? &w->shares.at[next] : NULL;
+		const struct share_note *share = next < w->shares.count ? &w->shares.at[next]
+									: NULL;
 		uint64_t stop = end;
 
 		if (share && share->start <= at) {
@@ -256,8 +257,8 @@ static int claim_extent(struct walk *w, const struct extent *e)
 				return rc;
 			if (share->start + share->length < stop)
 				stop = share->start + share->length;
-			w->share_claims.at[w->share_claims.count++] =
-				(struct share_claim){at, stop - at};
+			w->share_claims.at[w->share_claims.count++] = (struct share_claim){
+				at, stop - at};
 			claim_blocks(w, at, stop - at, &twice);
 			next++;
 		} else {
@@ -284,8 +285,8 @@ int pass3_extent(struct walk *w, const struct raw_entry *entry)
 	if (!w->lob.any || lob != w->lob.lob)
 		lob_begin(w, lob);
 	if (!raw_extent_decode(entry, &e, &why)) {
-		problem(w, FSCK_EXTENT_VALUE, "content %" PRIu64 ", file block %" PRIu64 ": %s", lob,
-			be64_get(entry->key.bytes + 8), why);
+		problem(w, FSCK_EXTENT_VALUE, "content %" PRIu64 ", file block %" PRIu64 ": %s",
+			lob, be64_get(entry->key.bytes + 8), why);
 		return 0;
 	}
 	if (e.first < w->lob.next_block)
@@ -296,8 +297,8 @@ int pass3_extent(struct walk *w, const struct raw_entry *entry)
 	if (!raw_blocks_valid(&w->raw, e.start, e.length) ||
 	    raw_blocks_fixed(&w->raw, e.start, e.length)) {
 		problem(w, FSCK_EXTENT_PLACE,
-			"content %" PRIu64 ", file block %" PRIu64 ": block %" PRIu64
-			", %" PRIu32 " blocks",
+			"content %" PRIu64 ", file block %" PRIu64 ": block %" PRIu64 ", %" PRIu32
+			" blocks",
 			lob, e.first, e.start, e.length);
 		return 0;
 	}

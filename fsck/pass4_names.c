@@ -98,7 +98,8 @@ static void link_child(struct walk *w, uint64_t parent, const struct disk_dirent
 	}
 	if (dirent->type != IFTODT(child->mode))
 		problem(w, FSCK_DIRENT_TYPE, "directory %" PRIu64 ", %s: %u instead of %u", parent,
-			hash_group_text(&w->names->group, name, len), dirent->type, IFTODT(child->mode));
+			hash_group_text(&w->names->group, name, len), dirent->type,
+			IFTODT(child->mode));
 	child->names_found++;
 	if (S_ISDIR(child->mode))
 		link_directory(w, child, parent);
@@ -117,7 +118,8 @@ int pass4_name(struct walk *w, const struct raw_entry *entry)
 	if (s->parent)
 		s->parent->entries_found++;
 	if (entry->value_len <= sizeof(dirent) || !name_valid(name, len)) {
-		problem(w, FSCK_DIRENT_VALUE, "directory %" PRIu64 ", key %#" PRIx64, parent, suffix);
+		problem(w, FSCK_DIRENT_VALUE, "directory %" PRIu64 ", key %#" PRIx64, parent,
+			suffix);
 		return 0;
 	}
 	memcpy(&dirent, entry->value, sizeof(dirent));

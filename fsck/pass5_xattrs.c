@@ -36,9 +36,8 @@ static bool xattr_valid(const struct disk_xattr *xattr, const uint8_t *name, uns
 	bool external = xattr->flags & XATTR_EXTERNAL;
 	unsigned behind = value_len - (unsigned)sizeof(*xattr);
 
-	if (xattr->name_len == 0 || xattr->name_len > behind ||
-	    memchr(name, 0, xattr->name_len) || (xattr->flags & ~XATTR_EXTERNAL) ||
-	    length > XATTR_VALUE_MAX)
+	if (xattr->name_len == 0 || xattr->name_len > behind || memchr(name, 0, xattr->name_len) ||
+	    (xattr->flags & ~XATTR_EXTERNAL) || length > XATTR_VALUE_MAX)
 		return false;
 	if (external)
 		return behind == xattr->name_len && le64_get(xattr->lob) && length;

@@ -47,8 +47,8 @@ static void claim_listed(struct walk *w, uint64_t key, const uint8_t *at, uint32
 		if (length == 0 || !raw_blocks_valid(&w->raw, start, length) ||
 		    raw_blocks_fixed(&w->raw, start, length)) {
 			problem(w, FSCK_PURGE_EXTENT,
-				"purge record %" PRIu64 ": block %" PRIu64 ", %" PRIu64 " blocks", key,
-				start, length);
+				"purge record %" PRIu64 ": block %" PRIu64 ", %" PRIu64 " blocks",
+				key, start, length);
 			continue;
 		}
 		claim_blocks(w, start, length, &twice);
@@ -63,8 +63,8 @@ static int remember_lob(struct walk *w, uint64_t key, uint64_t lob)
 	int rc = table_room(w->owners);
 
 	if (!rc)
-		w->owners.at[w->owners.count++] =
-			(struct lob_owner){.lob = lob, .id = key, .kind = OWNER_PURGE};
+		w->owners.at[w->owners.count++] = (struct lob_owner){
+			.lob = lob, .id = key, .kind = OWNER_PURGE};
 	return rc;
 }
 

@@ -14,9 +14,9 @@
 /* A group's words, with the difference of one kind, are looked through by next_run(). */
 struct group {
 	uint32_t number;
-	uint64_t first;            /* block of bit 0 */
-	uint64_t bits;             /* of blocks that exist */
-	const uint8_t *on_disk;    /* may be unaligned */
+	uint64_t first;         /* block of bit 0 */
+	uint64_t bits;          /* of blocks that exist */
+	const uint8_t *on_disk; /* may be unaligned */
 	const uint64_t *claimed;
 	uint64_t *scratch;
 };

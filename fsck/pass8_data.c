@@ -58,12 +58,11 @@ static int note_bad(struct data_walk *d, unsigned i, enum fsck_problem_id id)
 static bool tail_is_zero(const struct data_walk *d, unsigned i, const uint8_t *data)
 {
 	const struct lob_owner *owner = d->block[i].owner;
-	const struct inode_note *note =
-		owner->kind == OWNER_INODE ? note_find(d->w, owner->id) : NULL;
+	const struct inode_note *note = owner->kind == OWNER_INODE ? note_find(d->w, owner->id)
+								   : NULL;
 	unsigned used = note ? note->size % BLOCK_SIZE : 0;
 
-	if (!used || d->block[i].file_block != note->size / BLOCK_SIZE ||
-	    (note->flags & NOTE_DEAD))
+	if (!used || d->block[i].file_block != note->size / BLOCK_SIZE || (note->flags & NOTE_DEAD))
 		return true;
 	for (unsigned at = used; at < BLOCK_SIZE; at++)
 		if (data[at])
@@ -194,7 +193,8 @@ static int report_bad(struct data_walk *d)
 		const struct bad_block *bad = &d->bad.at[i];
 
 		paths_text(&paths, bad->owner->id, path);
-		problem(d->w, bad->id, "%s%s, inode %" PRIu64 ", offset %" PRIu64 ": block %" PRIu64,
+		problem(d->w, bad->id,
+			"%s%s, inode %" PRIu64 ", offset %" PRIu64 ": block %" PRIu64,
 			bad->owner->kind == OWNER_XATTR ? "attribute of " : "", path,
 			bad->owner->id, bad->file_block * BLOCK_SIZE, bad->block);
 	}

@@ -23,7 +23,8 @@ int raw_open(struct raw_volume *raw, struct device *dev) must_check;
 bool raw_superblock_valid(const struct disk_superblock *sb);
 
 /* An I/O error, or what page_verify() says: -BE_CRC, -BE_IDENTITY, -BE_FORMAT; *why is its text. */
-int raw_read_page(const struct raw_volume *raw, uint64_t pageno, void *page, const char **why) must_check;
+int raw_read_page(const struct raw_volume *raw, uint64_t pageno, void *page,
+		  const char **why) must_check;
 int raw_judge_page(const struct raw_volume *raw, uint64_t pageno, const void *page,
 		   const char **why) must_check;
 /* May a metadata page have this number? */

@@ -10,8 +10,8 @@
 #include "engine/volume.h"
 #include "fsck/borrow.h"
 
-static int walk_quiet(struct volume *volume, const struct fsck_options *options,
-		      fsck_report report, void *arg, struct fsck_result *result)
+static int walk_quiet(struct volume *volume, const struct fsck_options *options, fsck_report report,
+		      void *arg, struct fsck_result *result)
 {
 	struct fsck_options exact = *options;
 	int rc = flush_everything(volume->flusher); /* splits that recovery completed */
@@ -27,7 +27,9 @@ int fsck_recover_and_walk(struct device *dev, uint64_t cache_bytes,
 			  struct fsck_result *result)
 {
 	const struct volume_options open_options = {
-		.read_only = true, .no_background = true, .cache_bytes = cache_bytes,
+		.read_only = true,
+		.no_background = true,
+		.cache_bytes = cache_bytes,
 		.ignore_damage = true,
 	};
 	struct volume *volume;

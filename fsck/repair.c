@@ -41,7 +41,7 @@ bool repair_has_engine(const struct fsck_result *result)
 struct bitmap_job {
 	struct raw_volume raw;
 	uint64_t lsn;
-	uint8_t *page;   /* of `group` */
+	uint8_t *page; /* of `group` */
 	uint32_t group;
 	bool loaded;
 };

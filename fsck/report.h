@@ -35,7 +35,8 @@ void report_free(struct report *report);
 
 void report_line(struct report *report, const char *format, ...) printf_like(2, 3);
 /* A problem found outside the walk. */
-void report_problem(struct report *report, enum fsck_problem_id id, const char *format, ...) printf_like(3, 4);
+void report_problem(struct report *report, enum fsck_problem_id id, const char *format, ...)
+	printf_like(3, 4);
 /* A fsck_report. */
 void report_found(void *report, const struct fsck_problem *problem);
 

@@ -25,10 +25,10 @@ struct session {
 	struct fsck_result result; /* of the last walk */
 	bool flagged;              /* SB_DAMAGED was set */
 	bool primary_bad, copy_bad;
-	bool log_empty;            /* what is in place is the volume as it is */
-	bool distrust;             /* the log could not be replayed: no repair */
+	bool log_empty; /* what is in place is the volume as it is */
+	bool distrust;  /* the log could not be replayed: no repair */
 	uint64_t log_end;
-	bool changed;              /* something was corrected */
+	bool changed; /* something was corrected */
 };
 
 /* ------------------------------------------------------------------ opening */
@@ -276,7 +276,8 @@ static void summarize(struct session *s)
 {
 	report_rest(&s->report);
 	report_line(&s->report,
-		    "%s: %" PRIu64 " files, %" PRIu64 " directories, %" PRIu64 "/%" PRIu64 " blocks",
+		    "%s: %" PRIu64 " files, %" PRIu64 " directories, %" PRIu64 "/%" PRIu64
+		    " blocks",
 		    s->path, s->result.files, s->result.directories, s->result.blocks_used,
 		    s->result.blocks_total);
 }
@@ -295,8 +296,7 @@ static int check_and_repair(struct session *s)
 		rc = repair_all(s);
 	if (rc)
 		return rc;
-	wrong = s->result.problems || s->distrust ||
-		(!allowed && (s->primary_bad || s->copy_bad));
+	wrong = s->result.problems || s->distrust || (!allowed && (s->primary_bad || s->copy_bad));
 	if (s->options->mode != MODE_NO)
 		rc = wrong ? flag_damage(s) : settle(s);
 	else

@@ -32,10 +32,10 @@ enum session_mode {
 
 struct session_options {
 	enum session_mode mode;
-	bool force;   /* -f: walk although it is marked as clean */
-	bool data;    /* --data */
+	bool force; /* -f: walk although it is marked as clean */
+	bool data;  /* --data */
 	bool verbose;
-	bool (*cancelled)(void *arg); /* asked between pages; may be NULL */
+	bool (*cancelled)(void *arg);                 /* asked between pages; may be NULL */
 	bool (*ask)(void *arg, const char *question); /* MODE_ASK; NULL = no */
 	void (*print)(void *arg, const char *line);   /* without newline */
 	void *arg;
@@ -45,6 +45,7 @@ struct session_options {
 /* Returns bits of enum fsck_exit. */
 int session_run(const char *path, const struct session_options *options) must_check;
 /* The same on a device that is open, and locked as the caller likes; it stays open. */
-int session_run_on(struct device *dev, const char *path, const struct session_options *options) must_check;
+int session_run_on(struct device *dev, const char *path,
+		   const struct session_options *options) must_check;
 
 #endif

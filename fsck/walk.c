@@ -15,7 +15,7 @@
 #define FIXES_MAX 1000000u /* repaired in one round; more in the next */
 
 static const struct fsck_problem_kind kinds[] = {
-#define X(name, number, severity, repair, title)                                              \
+#define X(name, number, severity, repair, title)                                                   \
 	{number, SEVERITY_##severity, REPAIR_##repair, #name, title},
 #include "fsck/problem.def"
 #undef X
@@ -238,11 +238,14 @@ static void walk_free(struct walk *w)
 	free(w->page_buf);
 }
 
-int fsck_walk(struct device *dev, const struct fsck_options *options, fsck_report report,
-	      void *arg, struct fsck_result *result)
+int fsck_walk(struct device *dev, const struct fsck_options *options, fsck_report report, void *arg,
+	      struct fsck_result *result)
 {
 	struct walk w = {
-		.options = options, .report = report, .report_arg = arg, .result = result,
+		.options = options,
+		.report = report,
+		.report_arg = arg,
+		.result = result,
 	};
 	int rc;
 

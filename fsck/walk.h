@@ -30,12 +30,12 @@
 /* ---------------------------------------------------------- what is remembered */
 
 enum note_flags {
-	NOTE_CONTENTS = 1, /* inline bytes that somebody may miss */
-	NOTE_DEAD = 2,     /* has a pending dead range */
-	NOTE_PURGED = 4,   /* its purge record exists and agrees */
-	NOTE_REACHED = 8,  /* directory: reached from the root */
-	NOTE_WALKING = 16, /* directory: on the path that is being followed */
-	NOTE_DETACHED = 32,/* directory: cannot be reached; reported */
+	NOTE_CONTENTS = 1,  /* inline bytes that somebody may miss */
+	NOTE_DEAD = 2,      /* has a pending dead range */
+	NOTE_PURGED = 4,    /* its purge record exists and agrees */
+	NOTE_REACHED = 8,   /* directory: reached from the root */
+	NOTE_WALKING = 16,  /* directory: on the path that is being followed */
+	NOTE_DETACHED = 32, /* directory: cannot be reached; reported */
 };
 
 struct inode_note {
@@ -74,10 +74,10 @@ struct lob_owner {
 };
 
 /* An array that grows. */
-#define TABLE(type)                                                                       \
-	struct {                                                                          \
-		type *at;                                                                 \
-		size_t count, room;                                                       \
+#define TABLE(type)                                                                                \
+	struct {                                                                                   \
+		type *at;                                                                          \
+		size_t count, room;                                                                \
 	}
 
 struct walk {
@@ -105,7 +105,7 @@ struct walk {
 	struct lob_state {           /* pass 3: the LOB that is being read */
 		bool any;
 		uint64_t lob, next_block, blocks, end;
-		size_t owner;        /* index of the first owner with lob >= this one */
+		size_t owner; /* index of the first owner with lob >= this one */
 	} lob;
 };
 
@@ -119,18 +119,18 @@ void problem_fix(struct walk *w, enum fsck_problem_id id, enum fix_kind kind, ui
 /* One more step of the repair just listed. */
 void list_fix(struct walk *w, const struct fsck_fix *fix);
 /* The same kind of problem where this instance cannot be repaired. */
-void problem_unfixable(struct walk *w, enum fsck_problem_id id, const char *detail, ...) printf_like(3, 4);
+void problem_unfixable(struct walk *w, enum fsck_problem_id id, const char *detail, ...)
+	printf_like(3, 4);
 
 bool walk_cancelled(const struct walk *w);
 void walk_progress(const struct walk *w, const char *what);
 
 /* Makes room for one more element; -ENOMEM. */
 int table_grow(void **at, size_t count, size_t *room, size_t element) must_check;
-#define table_room(table)                                                                 \
-	((table).count < (table).room                                                     \
-		 ? 0                                                                      \
-		 : table_grow((void **)&(table).at, (table).count, &(table).room,         \
-			      sizeof(*(table).at)))
+#define table_room(table)                                                                          \
+	((table).count < (table).room ? 0                                                          \
+				      : table_grow((void **)&(table).at, (table).count,            \
+						   &(table).room, sizeof(*(table).at)))
 
 /* NULL when there is none.  Needs pass 2. */
 struct inode_note *note_find(const struct walk *w, uint64_t ino);

@@ -83,7 +83,7 @@ static bool space_has_room_locked(struct log *log, uint64_t bytes)
 static void grant_locked(struct log *log, uint64_t bytes)
 {
 	log->reserved += bytes;
-	log->holders++;
+	log->holders += bytes > 0;
 }
 
 uint64_t log_space_waiter_locked(struct log *log)

@@ -43,13 +43,21 @@ int log_checkpoint_write(struct log *log, lsn_t lsn, lsn_t marked)
 	return 0;
 }
 
+/*
+ * The oldest change that is not in place may belong to the open group: its LSN
+ * lies above durable_lsn, by the group's mark at least.  Nothing but the mark
+ * is between, and a group ends at an mtr boundary, so durable_lsn is as good.
+ */
 static int checkpoint_advance(struct log *log, lsn_t lsn)
 {
 	lsn_t marked = atomic_load(&log->marked_lsn);
+	lsn_t durable = atomic_load(&log->durable_lsn);
 	lsn_t now = atomic_load(&log->checkpoint_lsn);
 	uint64_t waiter;
 	int err;
 
+	if (lsn > durable)
+		lsn = durable;
 	if (lsn < now)
 		lsn = now;
 	if (lsn == now && marked == log->checkpoint_marked)
@@ -75,7 +83,7 @@ int log_checkpoint(struct log *log, lsn_t lsn)
 	check(log->started);
 	latch_check_may_wait();
 	check(!atomic_exchange(&log->checkpointing, true));
-	check(lsn <= atomic_load(&log->durable_lsn));
+	check(lsn <= atomic_load(&log->next_lsn));
 	if (!atomic_load(&log->dead))
 		err = checkpoint_advance(log, lsn);
 	atomic_store(&log->checkpointing, false);

@@ -133,11 +133,13 @@ static int explain_format(const struct mkfs_options *options, uint64_t size_byte
 	char size[SIZE_TEXT_BYTES], page[SIZE_TEXT_BYTES];
 
 	if (rc == -BE_TOOSMALL)
-		message(LOG_ERR, "%s: %s is too small for a volume with pages of %s%s", options->path,
-			size_text(size_bytes, size), size_text(options->format.page_size, page),
+		message(LOG_ERR, "%s: %s is too small for a volume with pages of %s%s",
+			options->path, size_text(size_bytes, size),
+			size_text(options->format.page_size, page),
 			options->format.log_bytes ? " and a log of this size" : "");
 	else if (rc == -EINVAL)
-		message(LOG_ERR, "%s: a log of this size does not fit a volume of %s with pages of %s",
+		message(LOG_ERR,
+			"%s: a log of this size does not fit a volume of %s with pages of %s",
 			options->path, size_text(size_bytes, size),
 			size_text(options->format.page_size, page));
 	else

@@ -104,15 +104,24 @@ static bool set_flag(bool *flag)
 static bool set_option(struct mkfs_options *options, int option, const char *value)
 {
 	switch (option) {
-	case 's': return set_size(options, value);
-	case 'p': return set_page_size(options, value);
-	case 'l': return set_log_size(options, value);
-	case 'L': return set_label(options, value);
-	case 'U': return set_uuid(options, value);
-	case 'f': return set_flag(&options->force);
-	case 'n': return set_flag(&options->dry_run);
-	case 'q': return set_flag(&options->quiet);
-	default: return false; /* getopt has said why */
+	case 's':
+		return set_size(options, value);
+	case 'p':
+		return set_page_size(options, value);
+	case 'l':
+		return set_log_size(options, value);
+	case 'L':
+		return set_label(options, value);
+	case 'U':
+		return set_uuid(options, value);
+	case 'f':
+		return set_flag(&options->force);
+	case 'n':
+		return set_flag(&options->dry_run);
+	case 'q':
+		return set_flag(&options->quiet);
+	default:
+		return false; /* getopt has said why */
 	}
 }
 
@@ -138,7 +147,8 @@ enum options_verdict options_parse(int argc, char **argv, struct mkfs_options *o
 			return OPTIONS_DONE;
 		}
 		if (option == 'V') {
-			printf("mkfs.blinkfs %s (volume format %u)\n", BLINKFS_VERSION, FORMAT_VERSION);
+			printf("mkfs.blinkfs %s (volume format %u)\n", BLINKFS_VERSION,
+			       FORMAT_VERSION);
 			return OPTIONS_DONE;
 		}
 		if (!set_option(options, option, optarg)) {
@@ -148,8 +158,8 @@ enum options_verdict options_parse(int argc, char **argv, struct mkfs_options *o
 		}
 	}
 	if (argc - optind != 1) {
-		message(LOG_ERR, argc == optind ? "which file or device?"
-						: "one file or device at a time");
+		message(LOG_ERR,
+			argc == optind ? "which file or device?" : "one file or device at a time");
 		fputs("Try 'mkfs.blinkfs --help'.\n", stderr);
 		return OPTIONS_WRONG;
 	}

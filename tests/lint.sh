@@ -50,7 +50,7 @@ $wrong"
 library 'fuse|linux/fuse|cjson/' 'fs/server/'
 library 'blkid|uuid' 'mkfs/'
 library 'liburing|libpmem' 'engine/dev/'
-library 'isa-l|xxhash' 'engine/base/|fs/'
+library 'isa-l|xxhash' 'engine/base/|fs/|fsck/raw.c'
 library 'assert.h' 'engine/base/check.h'
 
 wide=$(find engine log fs mkfs fsck tests bench -name '*.[ch]' -print0 |

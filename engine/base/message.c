@@ -39,7 +39,7 @@ static void write_line(const char *text)
 	int len = snprintf(line, sizeof(line), "%s: %s\n", program_name, text);
 	ssize_t written;
 
-	if (len < 0)
+	if (len <= 0)
 		return;
 	if ((size_t)len >= sizeof(line))
 		len = sizeof(line) - 1;

@@ -90,7 +90,8 @@ const char *size_text(uint64_t bytes, char text[SIZE_TEXT_BYTES])
 	if (unit == 0)
 		snprintf(text, SIZE_TEXT_BYTES, "%u bytes", (unsigned)whole);
 	else if (tenths)
-		snprintf(text, SIZE_TEXT_BYTES, "%u.%u %ciB", (unsigned)whole, tenths, suffixes[unit - 1]);
+		snprintf(text, SIZE_TEXT_BYTES, "%u.%u %ciB", (unsigned)whole, tenths,
+			 suffixes[unit - 1]);
 	else
 		snprintf(text, SIZE_TEXT_BYTES, "%u %ciB", (unsigned)whole, suffixes[unit - 1]);
 	return text;

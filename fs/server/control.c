@@ -11,6 +11,7 @@
 
 #include "engine/base/latch.h"
 #include "fs/server/reply.h"
+#include "fs/server/worker.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -31,9 +32,9 @@ struct snapshot {
 
 struct control {
 	struct latch latch;
-	struct snapshot *snapshots;  /* [lock: latch] */
-	unsigned count;              /* [lock: latch] */
-	uint64_t next_ino;           /* [lock: latch] */
+	struct snapshot *snapshots; /* [lock: latch] */
+	unsigned count;             /* [lock: latch] */
+	uint64_t next_ino;          /* [lock: latch] */
 	struct timespec opened;
 };
 
@@ -81,7 +82,9 @@ static struct core_attr dir_attr(const struct control *control)
 		.ino = DIR_INO,
 		.mode = S_IFDIR | 0555,
 		.nlink = 2,
-		.atime = control->opened, .mtime = control->opened, .ctime = control->opened,
+		.atime = control->opened,
+		.mtime = control->opened,
+		.ctime = control->opened,
 	};
 }
 
@@ -93,7 +96,9 @@ static struct core_attr snapshot_attr(const struct snapshot *snapshot)
 		.nlink = 1,
 		.size = snapshot->len,
 		.blocks_512 = (snapshot->len + 511) / 512,
-		.atime = snapshot->time, .mtime = snapshot->time, .ctime = snapshot->time,
+		.atime = snapshot->time,
+		.mtime = snapshot->time,
+		.ctime = snapshot->time,
 	};
 }
 
@@ -221,24 +226,28 @@ void control_getattr(fuse_req_t req, fuse_ino_t node)
 	reply_attr(req, rc, VIEW_CONTROL, &attr);
 }
 
-/* The kernel does not forget a node while it reads it: the text stays. */
+/* Copied under the latch: once the kernel has the answer it may forget the node. */
 void control_read(fuse_req_t req, fuse_ino_t node, size_t len, uint64_t offset)
 {
 	struct control *control = req_server(req)->control;
+	char *buf = worker_buffer(len);
 	struct snapshot *snapshot;
+	size_t done = 0;
+	int rc = buf ? 0 : -ENOMEM;
 
 	latch_s(&control->latch);
 	snapshot = *find_locked(control, node);
-	unlatch_s(&control->latch);
-	if (!snapshot) {
-		reply_status(req, -ESTALE);
-		return;
+	if (!snapshot && !rc)
+		rc = -ESTALE;
+	if (!rc && offset < snapshot->len) {
+		done = len < snapshot->len - offset ? len : snapshot->len - offset;
+		memcpy(buf, snapshot->text + offset, done);
 	}
-	if (offset > snapshot->len)
-		offset = snapshot->len;
-	if (len > snapshot->len - offset)
-		len = snapshot->len - offset;
-	fuse_reply_buf(req, snapshot->text + offset, len);
+	unlatch_s(&control->latch);
+	if (rc)
+		reply_status(req, rc);
+	else
+		fuse_reply_buf(req, buf, done);
 }
 
 int control_readdir(fuse_ino_t node, uint64_t cookie, core_emit emit, void *arg)
@@ -246,7 +255,10 @@ int control_readdir(fuse_ino_t node, uint64_t cookie, core_emit emit, void *arg)
 	const struct core_dirent entries[] = {
 		{.name = ".", .name_len = 1, .ino = DIR_INO, .cookie = 1, .type = S_IFDIR},
 		{.name = "..", .name_len = 2, .ino = DIR_INO, .cookie = 2, .type = S_IFDIR},
-		{.name = "stats", .name_len = 5, .ino = FIRST_SNAPSHOT_INO, .cookie = STATS_COOKIE,
+		{.name = "stats",
+		 .name_len = 5,
+		 .ino = FIRST_SNAPSHOT_INO,
+		 .cookie = STATS_COOKIE,
 		 .type = S_IFREG},
 	};
 

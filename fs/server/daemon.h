@@ -10,7 +10,7 @@
 
 struct daemon {
 	bool is_child;
-	int pipe;  /* to the parent; -1 in the foreground and once it has been told */
+	int pipe; /* to the parent; -1 in the foreground and once it has been told */
 };
 
 /*

@@ -131,8 +131,8 @@ void op_setxattr(fuse_req_t req, fuse_ino_t node, const char *name, const char *
 	int rc = -EOPNOTSUPP;
 
 	if (!is_acl(name))
-		rc = core_setxattr(req_core(req), node_view(node), node_ino(node), name, value,
-				   len, (unsigned)flags);
+		rc = core_setxattr(req_core(req), node_view(node), node_ino(node), name, value, len,
+				   (unsigned)flags);
 	reply_status(req, rc);
 }
 
@@ -168,7 +168,8 @@ void op_listxattr(fuse_req_t req, fuse_ino_t node, size_t cap)
 	int rc = cap && !list ? -ENOMEM : 0;
 
 	if (!rc && node_view(node) != VIEW_CONTROL)
-		rc = core_listxattr(req_core(req), node_view(node), node_ino(node), list, cap, &len);
+		rc = core_listxattr(req_core(req), node_view(node), node_ino(node), list, cap,
+				    &len);
 	reply_bytes(req, rc, list, cap, len);
 }
 

@@ -81,8 +81,8 @@ static void list(fuse_req_t req, fuse_ino_t node, size_t cap, off_t cookie, bool
 	if (!rc && listing.view == VIEW_CONTROL)
 		rc = control_readdir(node, (uint64_t)cookie, emit, &listing);
 	else if (!rc)
-		rc = core_readdir(req_core(req), listing.view, node_ino(node), (uint64_t)cookie, plus,
-				  emit, &listing);
+		rc = core_readdir(req_core(req), listing.view, node_ino(node), (uint64_t)cookie,
+				  plus, emit, &listing);
 	if (rc) {
 		reply_status(req, rc);
 		return;

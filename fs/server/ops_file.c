@@ -31,8 +31,8 @@ void op_read(fuse_req_t req, fuse_ino_t node, size_t len, off_t offset, struct f
 	buf = worker_buffer(len);
 	rc = buf ? 0 : -ENOMEM;
 	if (!rc)
-		rc = core_read(req_core(req), node_view(node), node_ino(node), (uint64_t)offset, buf,
-			       len, &done);
+		rc = core_read(req_core(req), node_view(node), node_ino(node), (uint64_t)offset,
+			       buf, len, &done);
 	if (rc) {
 		reply_status(req, rc);
 		return;
@@ -65,14 +65,26 @@ static void forget_mode(fuse_req_t req, fuse_ino_t node)
 			(unsigned long long)node_ino(node), error_text(rc));
 }
 
+/*
+ * Write-back comes later than the write that it stands for, maybe later than a
+ * utimes() that was to have the last word: then the times are the kernel's, which
+ * sends them when it has to.
+ */
+static unsigned write_flags(fuse_req_t req, const struct fuse_file_info *fi)
+{
+	bool kernel_times = req_server(req)->options->writeback && fi->writepage;
+
+	return (worker_kill() ? CORE_WRITE_KILL_SUID : 0) |
+	       (kernel_times ? CORE_WRITE_KEEP_TIMES : 0);
+}
+
 void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_t offset,
 	      struct fuse_file_info *fi)
 {
-	unsigned flags = worker_kill() ? CORE_WRITE_KILL_SUID : 0;
-	bool loses_suid = flags && has_suid(req, node);
+	unsigned flags = write_flags(req, fi);
+	bool loses_suid = (flags & CORE_WRITE_KILL_SUID) && has_suid(req, node);
 	int rc;
 
-	(void)fi;
 	rc = core_write(req_core(req), node_view(node), node_ino(node), (uint64_t)offset, buf, len,
 			flags);
 	if (rc) {

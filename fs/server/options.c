@@ -18,7 +18,7 @@
 
 static const char usage[] =
 	"usage: blinkfs [-f] [-o OPTION,...] VOLUME DIR   mount VOLUME on DIR\n"
-	"       blinkfs dump ...                          look into a volume (see blinkfs dump -h)\n"
+	"       blinkfs dump ...                          look into a volume (blinkfs dump -h)\n"
 	"       blinkfs -h | -V                           this text; the version\n"
 	"\n"
 	"  -f                   stay in the foreground, messages on stderr\n"
@@ -37,7 +37,7 @@ static const char usage[] =
 typedef int (*option_fn)(struct server_options *options, const char *word, const char *value);
 
 struct option_word {
-	const char *word;    /* a final '*' stands for any rest */
+	const char *word; /* a final '*' stands for any rest */
 	bool has_value;
 	option_fn apply;
 };
@@ -134,8 +134,7 @@ static int apply_cache_size(struct server_options *options, const char *word, co
 	return size_parse(value, &options->cache_bytes) == 0 && options->cache_bytes ? 0 : -EINVAL;
 }
 
-static int parse_number(const char *value, unsigned long min, unsigned long max,
-			unsigned long *out)
+static int parse_number(const char *value, unsigned long min, unsigned long max, unsigned long *out)
 {
 	char *end;
 
@@ -203,6 +202,11 @@ static const struct option_word words[] = {
 	{"nouser", false, apply_nothing},
 	{"owner", false, apply_nothing},
 	{"group", false, apply_nothing},
+	/* What /proc/mounts shows, and mount -o remount repeats */
+	{"user_id=*", false, apply_nothing},
+	{"group_id=*", false, apply_nothing},
+	{"max_read=*", false, apply_nothing},
+	{"blksize=*", false, apply_nothing},
 	{"user=*", false, apply_nothing},
 	{"comment=*", false, apply_nothing},
 	{"x-*", false, apply_nothing},

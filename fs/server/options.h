@@ -12,9 +12,9 @@
 #define MAX_THREADS_DEFAULT 64u
 
 struct server_options {
-	char *volume_path;   /* absolute, owned */
-	char *mount_dir;     /* absolute, owned */
-	char *kernel;        /* comma-separated options for the kernel's mount, owned; may be NULL */
+	char *volume_path; /* absolute, owned */
+	char *mount_dir;   /* absolute, owned */
+	char *kernel;      /* comma-separated options for the kernel's mount, owned; may be NULL */
 	bool foreground;
 	bool read_only;
 	bool writeback;

@@ -25,7 +25,8 @@ extern char **environ;
 /* --- the mount table ----------------------------------------------------- */
 
 /* The newest entry that `match` takes; what it returns is passed on. */
-static char *find_mount(char *(*match)(const struct mntent *entry, const char *arg), const char *arg)
+static char *find_mount(char *(*match)(const struct mntent *entry, const char *arg),
+			const char *arg)
 {
 	FILE *table = setmntent("/proc/self/mounts", "re");
 	char *line = malloc(LINE_BYTES_MAX), *found = NULL;
@@ -146,8 +147,8 @@ int place_prepare(char **dir)
 
 	if (!absolute) {
 		rc = -errno;
-		return refuse(*dir, rc == -ENOENT ? "mount directory does not exist" : strerror(-rc),
-			      rc);
+		return refuse(*dir,
+			      rc == -ENOENT ? "mount directory does not exist" : strerror(-rc), rc);
 	}
 	free(*dir);
 	*dir = absolute;

@@ -31,8 +31,7 @@ static bool demands_kill(uint32_t opcode, const uint8_t *body, size_t len)
 		return get_u32(body + offsetof(struct fuse_write_in, write_flags)) &
 		       FUSE_WRITE_KILL_SUIDGID;
 	if (opcode == FUSE_SETATTR && len >= sizeof(struct fuse_setattr_in))
-		return get_u32(body + offsetof(struct fuse_setattr_in, valid)) &
-		       FATTR_KILL_SUIDGID;
+		return get_u32(body + offsetof(struct fuse_setattr_in, valid)) & FATTR_KILL_SUIDGID;
 	return false;
 }
 

@@ -188,8 +188,8 @@ static int close_volume(struct server *server)
 	if (server->volume)
 		rc = volume_close(server->volume);
 	if (rc)
-		message(LOG_ERR, "%s: could not be closed cleanly: %s", server->options->volume_path,
-			error_text(rc));
+		message(LOG_ERR, "%s: could not be closed cleanly: %s",
+			server->options->volume_path, error_text(rc));
 	return rc;
 }
 

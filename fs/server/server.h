@@ -38,7 +38,7 @@ struct server {
 		_Atomic uint64_t unique; /* of the INIT request to be answered; 0 = none */
 		uint32_t offered;        /* its flags [lock: before unique is set] */
 	} init;
-	void (*on_live)(void *arg);      /* called once, when the kernel has got the INIT reply */
+	void (*on_live)(void *arg); /* called once, when the kernel has got the INIT reply */
 	void *on_live_arg;
 };
 

@@ -55,8 +55,9 @@ int session_mount(struct server *server)
 
 	fuse_set_log_func(log_of_libfuse);
 	if (access("/dev/fuse", F_OK) != 0) {
-		message(LOG_ERR, "the kernel offers no FUSE (/dev/fuse is missing); "
-				 "try 'modprobe fuse'");
+		message(LOG_ERR,
+			"the kernel offers no FUSE (/dev/fuse is missing); "
+			"try 'modprobe fuse'");
 		return -ENODEV;
 	}
 	rc = session_args(options, &args);
@@ -93,11 +94,11 @@ static const struct {
 	const char *word;
 	unsigned long set, clear;
 } mount_flags[] = {
-	{"nodev", MS_NODEV, 0},	      {"dev", 0, MS_NODEV},
-	{"nosuid", MS_NOSUID, 0},     {"suid", 0, MS_NOSUID},
-	{"noexec", MS_NOEXEC, 0},     {"exec", 0, MS_NOEXEC},
-	{"sync", MS_SYNCHRONOUS, 0},  {"async", 0, MS_SYNCHRONOUS},
-	{"dirsync", MS_DIRSYNC, 0},   {"noatime", MS_NOATIME, 0},
+	{"nodev", MS_NODEV, 0},           {"dev", 0, MS_NODEV},
+	{"nosuid", MS_NOSUID, 0},         {"suid", 0, MS_NOSUID},
+	{"noexec", MS_NOEXEC, 0},         {"exec", 0, MS_NOEXEC},
+	{"sync", MS_SYNCHRONOUS, 0},      {"async", 0, MS_SYNCHRONOUS},
+	{"dirsync", MS_DIRSYNC, 0},       {"noatime", MS_NOATIME, 0},
 	{"nodiratime", MS_NODIRATIME, 0},
 };
 

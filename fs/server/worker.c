@@ -49,12 +49,12 @@ struct workers {
 	pthread_mutex_t lock;
 	pthread_cond_t unpark;
 	pthread_cond_t ended;
-	unsigned started;   /* [lock: lock] elements of worker[] in use */
-	unsigned running;   /* [lock: lock] not yet returned */
-	unsigned parked;    /* [lock: lock] */
-	unsigned wakes;     /* [lock: lock] parked workers that were told to read */
-	bool stopping;      /* [lock: lock] */
-	int error;          /* [lock: lock] why serving ended; 0 = regularly */
+	unsigned started; /* [lock: lock] elements of worker[] in use */
+	unsigned running; /* [lock: lock] not yet returned */
+	unsigned parked;  /* [lock: lock] */
+	unsigned wakes;   /* [lock: lock] parked workers that were told to read */
+	bool stopping;    /* [lock: lock] */
+	int error;        /* [lock: lock] why serving ended; 0 = regularly */
 	struct worker worker[];
 };
 

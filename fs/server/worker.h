@@ -6,7 +6,8 @@
 
 #include "fs/server/server.h"
 
-int workers_create(struct workers **out, struct fuse_session *session, unsigned max_threads) must_check;
+int workers_create(struct workers **out, struct fuse_session *session,
+		   unsigned max_threads) must_check;
 /* Serves until the kernel has ended the connection or workers_stop() was called. */
 int workers_run(struct workers *workers) must_check;
 /* Waits, bounded, until no request is at hand or in work.  From another thread than a worker. */

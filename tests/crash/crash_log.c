@@ -155,12 +155,12 @@ static void checkpoint(struct life *life, struct log *log, struct device *dev, u
 /* Half of the mtrs end at a block boundary, where what follows is most easily mistaken. */
 static size_t random_size(struct log *log, uint64_t *random)
 {
-	size_t blocks = 1 + next_random(random) % 3;
+	size_t blocks = 2 + next_random(random) % 3;
 	size_t past = log_next_lsn(log) % LOG_BLOCK_DEFAULT;
 	uint64_t kind = next_random(random) % 16;
 
 	if (kind < 8)
-		return blocks * LOG_BLOCK_DEFAULT - (past ? past : MARK_MTR_BYTES) + LOG_BLOCK_DEFAULT;
+		return blocks * LOG_BLOCK_DEFAULT - (past ? past : MARK_MTR_BYTES);
 	return 16 + next_random(random) % (kind == 8 ? RECORDS_MAX - 16 : 500);
 }
 
@@ -368,7 +368,8 @@ static void cut_at(struct device *dev, const struct life *life, size_t event, ui
 				dev_close(state);
 				continue;
 			}
-			expect(open_log(state, life->found_generation, life->generation, &log) == 0);
+			expect(open_log(state, life->found_generation, life->generation,
+					&log) == 0);
 			result = verify(log, life, event);
 			expect(result.marked_lsn <= sure);
 			second_life(state, log, life, &result, event, random);
@@ -429,8 +430,8 @@ static void run(uint64_t workload)
 	now.step = "cut";
 	for (size_t event = 0; event <= dev_record_count(dev); event++)
 		cut_at(dev, &life, event, &random);
-	printf("workload %lu: %zu events, %zu mtrs\n", (unsigned long)workload, dev_record_count(dev),
-	       life.entries);
+	printf("workload %lu: %zu events, %zu mtrs\n", (unsigned long)workload,
+	       dev_record_count(dev), life.entries);
 	dev_record_stop(dev);
 	flip_bits(dev, &life, &random);
 	dev_close(dev);

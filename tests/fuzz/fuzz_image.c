@@ -34,7 +34,7 @@
 /* The healthy volume, made once. */
 struct base {
 	struct world world;
-	uint8_t *bytes;     /* WORLD_BYTES */
+	uint8_t *bytes;       /* WORLD_BYTES */
 	uint64_t pages[2048]; /* in use, the two superblocks last */
 	unsigned page_count;
 };
@@ -44,7 +44,8 @@ static void note_pages(struct base *base)
 	struct image image;
 
 	image_open(&image, base->world.dev);
-	for (uint64_t pageno = image.raw.geo.groups_start; pageno < image.raw.groups_end; pageno++) {
+	for (uint64_t pageno = image.raw.geo.groups_start; pageno < image.raw.groups_end;
+	     pageno++) {
 		image_load(&image, pageno);
 		if (page_verify(image.page, WORLD_PAGE, pageno, image.raw.tag, NULL) == 0)
 			base->pages[base->page_count++] = pageno;
@@ -145,7 +146,9 @@ static void print_nothing(void *arg, const char *line)
 static void repair(struct device *dev)
 {
 	struct session_options options = {
-		.mode = MODE_REPAIR, .force = true, .print = print_nothing,
+		.mode = MODE_REPAIR,
+		.force = true,
+		.print = print_nothing,
 	};
 	int bits = session_run_on(dev, "image", &options);
 
@@ -219,7 +222,8 @@ static int visit_entry(void *arg, const struct core_dirent *entry)
 static void mount_and_use(struct device *dev)
 {
 	const struct volume_options options = {
-		.no_background = true, .cache_bytes = 2 * SCRATCH_CACHE,
+		.no_background = true,
+		.cache_bytes = 2 * SCRATCH_CACHE,
 	};
 	struct visit visit = {0};
 	struct volume *volume;
@@ -279,7 +283,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static struct base *base;
 
 	if (!base) {
-		message_quiet(-1);
+		message_quiet(LOG_CRIT);
 		base = base_make();
 	}
 	run_input(base, data, size, NULL);
@@ -317,7 +321,7 @@ int main(int argc, char **argv)
 	uint8_t input[EDITS_MAX * EDIT_BYTES];
 	struct base *base;
 
-	message_quiet(getenv("FUZZ_VERBOSE") ? LOG_INFO : -1);
+	message_quiet(getenv("FUZZ_VERBOSE") ? LOG_INFO : LOG_CRIT);
 	base = base_make();
 	for (uint64_t seed = first; seed < first + count; seed++) {
 		if (count == 1 || (seed - first) % 100 == 0) {
@@ -327,7 +331,8 @@ int main(int argc, char **argv)
 		run_input(base, input, make_input(input, seed), only);
 	}
 	base_free(base);
-	printf("fuzz_image: %lu inputs from seed %lu\n", (unsigned long)count, (unsigned long)first);
+	printf("fuzz_image: %lu inputs from seed %lu\n", (unsigned long)count,
+	       (unsigned long)first);
 	return 0;
 }
 

@@ -48,7 +48,8 @@ static void make_files(struct rig *rig, struct world *w)
 	w->sub = rig_dir(rig, w->dir, "sub");
 	w->deep = rig_file(rig, w->sub, "deep");
 	w->many = rig_dir(rig, INO_ROOT, "many");
-	demand(w->small && w->big && w->sparse && w->empty && w->dir && w->sub && w->deep && w->many,
+	demand(w->small && w->big && w->sparse && w->empty && w->dir && w->sub && w->deep &&
+		       w->many,
 	       "create");
 	demand(core_symlink(rig->core, VIEW_BASE, &rig_cred, INO_ROOT, "link", 4, "dir/sub", 7,
 			    &attr) == 0,

@@ -11,7 +11,7 @@
 #define WORLD_MANY 200u /* files in /many: trees of two levels */
 
 struct world {
-	struct device *dev;    /* quiet: closed in good order */
+	struct device *dev; /* quiet: closed in good order */
 	uint64_t small, big, sparse, empty, dir, sub, deep, link, many, orphan, cut;
 	uint64_t many_file[WORLD_MANY];
 };

@@ -33,6 +33,11 @@ static bool one_in(struct load *load, uint64_t n)
 	return below(load, n) == 0;
 }
 
+static bool sync_one_in(struct load *load, uint64_t n)
+{
+	return one_in(load, n * load->laziness);
+}
+
 /* Most files are small; a few are larger than a request, some do not leave the inode. */
 static size_t choose_size(struct load *load)
 {
@@ -126,7 +131,7 @@ static void start_put(struct load *load, struct step *step)
 	step->a = LOAD_TMP;
 	load->plan = PLAN_WRITE;
 	load->plan_orphan = one_in(load, 10);
-	load->plan_sync = one_in(load, 2);
+	load->plan_sync = sync_one_in(load, 2);
 	load->plan_to = any_place(load);
 }
 
@@ -147,7 +152,7 @@ static void go_on(struct load *load, struct step *step)
 	default:
 		step->kind = STEP_RENAME;
 		step->b = load->plan_to;
-		step->sync = one_in(load, 8);
+		step->sync = sync_one_in(load, 8);
 	}
 	load->plan = PLAN_NONE;
 }
@@ -161,12 +166,11 @@ static bool choose_overwrite(struct load *load, struct step *step)
 	if (step->a == LOAD_ENTRIES)
 		return false;
 	file = load->entry[step->a].file;
-	step->sync = one_in(load, 3);
+	step->sync = sync_one_in(load, 3);
 	if (way == 0 && file->size > 0) {
 		step->kind = STEP_WRITE_MAPPED;
 		step->offset = below(load, file->size);
 		step->len = 1 + (size_t)below(load, file->size - step->offset);
-		step->sync = true;
 	} else if (way == 1) {
 		step->kind = STEP_WRITE_DIRECT;
 		step->offset = below(load, 32) * BLOCK;
@@ -188,7 +192,7 @@ static bool choose_truncate(struct load *load, struct step *step)
 	if (step->a == LOAD_ENTRIES)
 		return false;
 	size = load->entry[step->a].file->size;
-	step->sync = one_in(load, 4);
+	step->sync = sync_one_in(load, 4);
 	if (one_in(load, 5))
 		step->offset = 0;
 	else if (one_in(load, 2))
@@ -203,7 +207,7 @@ static bool choose_names(struct load *load, struct step *step)
 	step->a = any_file(load);
 	if (step->a == LOAD_ENTRIES)
 		return false;
-	step->sync = one_in(load, 5);
+	step->sync = sync_one_in(load, 5);
 	switch (below(load, 3)) {
 	case 0:
 		step->kind = STEP_UNLINK;
@@ -222,7 +226,7 @@ static bool choose_names(struct load *load, struct step *step)
 static bool choose_directory(struct load *load, struct step *step)
 {
 	step->a = LOAD_FIRST_DIR + (unsigned)below(load, LOAD_DIRS);
-	step->sync = one_in(load, 5);
+	step->sync = sync_one_in(load, 5);
 	if (load->entry[step->a].kind == LOAD_NOTHING) {
 		step->kind = STEP_MKDIR;
 		return true;
@@ -239,7 +243,7 @@ static bool choose_directory(struct load *load, struct step *step)
 static bool choose_symlink(struct load *load, struct step *step)
 {
 	step->a = LOAD_FIRST_SYMLINK + (unsigned)below(load, LOAD_SYMLINKS);
-	step->sync = one_in(load, 5);
+	step->sync = sync_one_in(load, 5);
 	step->target = random_next(&load->random);
 	step->kind = load->entry[step->a].kind == LOAD_NOTHING ? STEP_SYMLINK : STEP_UNLINK;
 	return true;
@@ -250,7 +254,7 @@ static bool choose_xattr(struct load *load, struct step *step)
 	step->a = any_file(load);
 	if (step->a == LOAD_ENTRIES)
 		return false;
-	step->sync = one_in(load, 4);
+	step->sync = sync_one_in(load, 4);
 	step->xattr = (unsigned)below(load, LOAD_XATTRS);
 	if (load->entry[step->a].file->xattr[step->xattr].set && one_in(load, 3)) {
 		step->kind = STEP_REMOVEXATTR;
@@ -473,9 +477,9 @@ void load_record(uint64_t seed, uint64_t number, char record[RECORD_BYTES + 1])
 
 /* --- begin and end ------------------------------------------------------------- */
 
-void load_init(struct load *load, uint64_t seed)
+void load_init(struct load *load, uint64_t seed, unsigned laziness)
 {
-	*load = (struct load){.random = seed};
+	*load = (struct load){.random = seed, .laziness = laziness};
 	/* fill() writes whole words. */
 	load->buffer = must_have(aligned_alloc(BLOCK, LOAD_BYTES_MAX + BLOCK));
 }

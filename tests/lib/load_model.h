@@ -62,7 +62,7 @@ struct load_entry {
 enum step_kind {
 	STEP_CREATE,         /* a */
 	STEP_WRITE,          /* a, offset, data: through the page cache */
-	STEP_WRITE_MAPPED,   /* the same through a shared mapping, within the size, with msync */
+	STEP_WRITE_MAPPED,   /* the same through a shared mapping, within the size */
 	STEP_WRITE_DIRECT,   /* the same with O_DIRECT, aligned: one request, atomic */
 	STEP_TRUNCATE,       /* a, offset */
 	STEP_RENAME,         /* a to b */
@@ -89,6 +89,7 @@ struct step {
 
 struct load {
 	uint64_t random;
+	unsigned laziness;
 	struct load_entry entry[LOAD_ENTRIES];
 	/* What becomes of tmp, once it exists. */
 	enum { PLAN_NONE, PLAN_WRITE, PLAN_RENAME, PLAN_ORPHAN } plan;
@@ -97,7 +98,8 @@ struct load {
 	uint8_t *buffer;     /* LOAD_BYTES_MAX, aligned for O_DIRECT */
 };
 
-void load_init(struct load *load, uint64_t seed);
+/* laziness: how much more rarely than usual (1) steps are synced. */
+void load_init(struct load *load, uint64_t seed, unsigned laziness);
 void load_free(struct load *load);
 void load_next(struct load *load, struct step *step);
 void load_apply(struct load *load, const struct step *step);

@@ -21,6 +21,7 @@
 
 #define LOG_MAX 4000u  /* operations between two syncs */
 #define HELD_MAX 6u
+#define MAY_FILL_MIB 64u
 
 struct model {
 	struct rig rig;
@@ -37,8 +38,8 @@ struct model {
 
 static noreturn void fail(const struct model *m, const char *what, int64_t got, int64_t want)
 {
-	fprintf(stderr, "model_core: seed %" PRIu64 ", step %u: %s: got %" PRId64 ", want %" PRId64 "\n",
-		m->seed, m->step, what, got, want);
+	fprintf(stderr, "model_core: seed %" PRIu64 ", step %u: %s: got %" PRId64 ", want %" PRId64
+		"\n", m->seed, m->step, what, got, want);
 	abort();
 }
 
@@ -62,7 +63,7 @@ static const char *xattr_name(uint32_t number)
 	return names[number % ORACLE_XATTRS_MAX];
 }
 
-/* --- one operation on the core ------------------------------------------------------- */
+/* --- one operation on the core ------------------------------------------- */
 
 static int do_write(struct model *m, const struct oracle_op *op, uint64_t ino, unsigned flags)
 {
@@ -148,7 +149,7 @@ static int do_core(struct model *m, const struct oracle_op *op, uint64_t *made)
 	abort();
 }
 
-/* --- choosing operations ----------------------------------------------------------------- */
+/* --- choosing operations ------------------------------------------------- */
 
 /* A random way down from the root. */
 static uint32_t random_directory(struct model *m)
@@ -240,7 +241,7 @@ static struct oracle_op choose(struct model *m)
 	return op;
 }
 
-/* --- nodes that go ------------------------------------------------------------------------ */
+/* --- nodes that go ------------------------------------------------------- */
 
 static bool is_held(const struct model *m, uint32_t node)
 {
@@ -296,7 +297,7 @@ static void hold(struct model *m)
 		m->held[slot] = node;
 }
 
-/* --- comparing ------------------------------------------------------------------------------ */
+/* --- comparing ----------------------------------------------------------- */
 
 static void compare_file(struct model *m, uint32_t node)
 {
@@ -424,7 +425,7 @@ static void compare_all(struct model *m)
 		fail(m, "digest of the tree", (int64_t)got, (int64_t)want);
 }
 
-/* --- life cycle ------------------------------------------------------------------------------- */
+/* --- life cycle ---------------------------------------------------------- */
 
 static void note_synced(struct model *m)
 {
@@ -475,7 +476,6 @@ static void find_prefix(struct model *m)
 	drop_nameless(o);
 	oracle_free(m->now);
 	m->now = o;
-	m->synced = NULL;
 	m->synced = oracle_copy(m->now);
 	m->logged = 0;
 }
@@ -498,7 +498,7 @@ static void reopen(struct model *m, bool crash)
 	check_volume(m);
 }
 
-/* --- one step ----------------------------------------------------------------------------------- */
+/* --- one step ------------------------------------------------------------ */
 
 static bool frees_space(enum oracle_kind kind)
 {
@@ -582,38 +582,61 @@ static void report_space(struct model *m)
 	       (uint64_t)s.f_blocks);
 }
 
-int main(int argc, char **argv)
+static void set_root_mode(struct model *m)
 {
-	static struct model m;
-	uint64_t steps = argc > 2 ? strtoull(argv[2], NULL, 0) : 6000ull * test_scale();
-	uint64_t mib = argc > 3 ? strtoull(argv[3], NULL, 0) : 96;
-	bool may_fill = mib < 64;
+	struct core_attr attr = rig_attr(&m->rig, INO_ROOT);
 
-	m.seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
-	m.random = m.seed;
-	printf("model_core: seed %" PRIu64 ", %" PRIu64 " steps, %" PRIu64 " MiB\n", m.seed, steps,
+	m->ino[0] = INO_ROOT;
+	m->now->node[0]->mode = attr.mode & 07777;
+}
+
+static uint32_t page_size(uint64_t seed, bool small_volume)
+{
+	static const uint32_t sizes[] = {65536, 4096, 16384, 4096};
+
+	return small_volume ? 4096 : sizes[seed % array_count(sizes)];
+}
+
+static void run(uint64_t seed, uint64_t steps, uint64_t mib)
+{
+	struct model *m = calloc(1, sizeof(*m));
+	bool may_fill = mib < MAY_FILL_MIB;
+
+	if (!m)
+		abort();
+	m->seed = seed;
+	m->random = seed;
+	printf("model_core: seed %" PRIu64 ", %" PRIu64 " steps, %" PRIu64 " MiB\n", seed, steps,
 	       mib);
 	fflush(stdout);
-	rig_open(&m.rig, mib << 20, 4096, m.seed % 2);
-	m.now = oracle_new();
-	m.synced = oracle_copy(m.now);
-	m.ino[0] = INO_ROOT;
-	{
-		/* The root as mkfs made it. */
-		struct core_attr attr = rig_attr(&m.rig, INO_ROOT);
-
-		m.now->node[0]->mode = attr.mode & 07777;
-		m.synced->node[0]->mode = attr.mode & 07777;
-	}
-	for (m.step = 0; m.step < steps && m.now->count < ORACLE_NODES_MAX - 1; m.step++)
-		step(&m, may_fill);
-	compare_all(&m);
-	check_volume(&m);
-	report_space(&m);
-	rig_close(&m.rig);
+	rig_open(&m->rig, mib << 20, page_size(seed, may_fill), seed % 2);
+	m->now = oracle_new();
+	set_root_mode(m);
+	m->synced = oracle_copy(m->now);
+	for (m->step = 0; m->step < steps && m->now->count < ORACLE_NODES_MAX - 1; m->step++)
+		step(m, may_fill);
+	compare_all(m);
+	check_volume(m);
+	report_space(m);
+	rig_close(&m->rig);
 	printf("%u nodes made, %u times full, %u crashes (%u%% of what was not synced survived)\n",
-	       m.now->count, m.full, m.crashes, m.crashes ? m.prefixes / m.crashes : 0);
-	oracle_free(m.now);
-	oracle_free(m.synced);
+	       m->now->count, m->full, m->crashes, m->crashes ? m->prefixes / m->crashes : 0);
+	oracle_free(m->now);
+	oracle_free(m->synced);
+	free(m);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1) {
+		run(strtoull(argv[1], NULL, 0), argc > 2 ? strtoull(argv[2], NULL, 0) : 6000,
+		    argc > 3 ? strtoull(argv[3], NULL, 0) : 96);
+		return 0;
+	}
+	for (unsigned i = 0; i < test_scale(); i++) {
+		run(2 * i + 1, 6000, 96); /* with background threads */
+		run(2 * i + 2, 6000, 96); /* without */
+		run(i + 5, 6000, 4);      /* fills up */
+	}
 	return 0;
 }

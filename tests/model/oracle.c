@@ -86,7 +86,7 @@ void oracle_target(char *buf, size_t len, uint64_t seed)
 		buf[i] = (char)('a' + random_next(&seed) % 26);
 }
 
-/* --- namespace ----------------------------------------------------------------- */
+/* --- namespace ----------------------------------------------------------- */
 
 static struct oracle_node *directory(struct oracle *o, uint32_t node, int *rc)
 {
@@ -238,7 +238,7 @@ static int move(struct oracle *o, const struct oracle_op *op)
 	return 0;
 }
 
-/* --- contents and attributes ------------------------------------------------------ */
+/* --- contents and attributes --------------------------------------------- */
 
 static int put_bytes(struct oracle_node *n, uint64_t offset, const struct oracle_op *op)
 {
@@ -314,7 +314,7 @@ int oracle_apply(struct oracle *o, const struct oracle_op *op)
 	abort();
 }
 
-/* --- digest -------------------------------------------------------------------------- */
+/* --- digest -------------------------------------------------------------- */
 
 uint64_t oracle_mix(uint64_t digest, const void *bytes, size_t len)
 {

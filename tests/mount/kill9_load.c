@@ -5,11 +5,12 @@
  *		Threads, each with a directory DIR/rROUND/tN of its own, go through the
  *		steps of tests/lib/load_model.h until process PID has been killed after
  *		MS milliseconds.  MANIFEST tells how far they got.
- *	kill9_load verify DIR MANIFEST DIGESTS
+ *	kill9_load verify DIR ROUND MANIFEST DIGESTS
  *		Each directory must be as it was after some step between the last one
  *		that an fsync made durable and the last one begun: a prefix of what was
- *		done, whole.  DIGESTS keeps what was found; the round before must not
- *		have changed since.
+ *		done, whole.  No thread may have lost a step that had ended before a step
+ *		of another began that is there.  DIGESTS keeps what was found; the round
+ *		before must not have changed since.
  *
  * An fsync of any file makes durable what all threads had finished before.  The
  * file `log` of each thread is kept open and only grows, by records, so its data
@@ -44,10 +45,15 @@
 #define THREADS 16u
 #define PAGE 4096u
 #define HANG_SECONDS 120u  /* nothing that the load does may take so long */
-#define LOG_SYNC_EVERY 16u /* records */
+#define LOG_SYNC_EVERY 16u /* records, times laziness */
 #define ROUNDS_KEPT 2      /* this one and the one before */
 #define ROUND_PATH_MAX 16u  /* relative to DIR */
 #define THREAD_PATH_MAX 32u
+
+/* When a step was begun and had ended, counted over all threads. */
+struct stamp {
+	uint64_t begin, end;
+};
 
 struct worker {
 	pthread_t thread;
@@ -55,6 +61,8 @@ struct worker {
 	uint64_t seed;
 	struct load load;
 	int dir, log, orphan;
+	struct stamp *stamp;  /* one a step */
+	uint64_t stamps_room;
 	_Atomic uint64_t begun, done, durable;  /* steps */
 	_Atomic uint64_t log_begun, log_durable; /* bytes */
 };
@@ -63,12 +71,21 @@ static struct worker workers[THREADS];
 static unsigned worker_count;
 static _Atomic bool killed;
 static _Atomic unsigned complaints;
+static _Atomic uint64_t clock_ticks;
 
 static uint64_t seed_of(uint64_t seed, unsigned thread)
 {
 	uint64_t state = seed * 1000 + thread;
 
 	return random_next(&state);
+}
+
+/* In every other round nearly nothing is synced, so that much can be lost: a whole prefix is not. */
+static unsigned laziness_of(uint64_t seed)
+{
+	static const unsigned laziness[] = {1, 40, 5, 100000};
+
+	return laziness[seed % 4];
 }
 
 /* --- running steps ----------------------------------------------------------- */
@@ -101,18 +118,16 @@ static int write_mapped(int fd, const struct step *step)
 	size_t skip = step->offset % PAGE, len = skip + step->len;
 	uint8_t *map = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
 			    (off_t)(step->offset - skip));
-	int rc = -1;
+	int faulted;
 
 	if (map == MAP_FAILED)
 		return -1;
-	if (sigsetjmp(fault, 1) == 0) {
+	faulted = sigsetjmp(fault, 1);
+	if (!faulted)
 		memcpy(map + skip, step->data, step->len);
-		rc = msync(map, len, MS_SYNC);
-	} else {
-		errno = EFAULT;
-	}
 	munmap(map, len);
-	return rc;
+	errno = EFAULT;
+	return faulted ? -1 : 0;
 }
 
 /* What steps do to the contents and xattrs of an open file. */
@@ -256,7 +271,7 @@ static int append_record(struct worker *w)
 	atomic_store(&w->log_begun, (number + 1) * RECORD_BYTES);
 	if (write(w->log, record, RECORD_BYTES) != RECORD_BYTES)
 		return -1;
-	if (number % LOG_SYNC_EVERY != 0)
+	if (number % (LOG_SYNC_EVERY * w->load.laziness) != 0)
 		return 0;
 	look_around(done);
 	if (fdatasync(w->log) != 0)
@@ -266,10 +281,23 @@ static int append_record(struct worker *w)
 	return 0;
 }
 
+static struct stamp *new_stamp(struct worker *w, uint64_t step)
+{
+	if (step == w->stamps_room) {
+		w->stamps_room = w->stamps_room ? w->stamps_room * 2 : 1024;
+		w->stamp = realloc(w->stamp, w->stamps_room * sizeof(*w->stamp));
+		if (!w->stamp)
+			abort();
+	}
+	w->stamp[step] = (struct stamp){atomic_fetch_add(&clock_ticks, 1), UINT64_MAX};
+	return &w->stamp[step];
+}
+
 static void *work(void *arg)
 {
 	struct worker *w = arg;
 	uint64_t done[THREADS];
+	struct stamp *stamp;
 	struct step step;
 
 	for (;;) {
@@ -281,13 +309,14 @@ static void *work(void *arg)
 		}
 		load_next(&w->load, &step);
 		load_path(step.a, path);
-		atomic_fetch_add(&w->begun, 1);
+		stamp = new_stamp(w, atomic_fetch_add(&w->begun, 1));
 		look_around(done);
 		done[w->number]++; /* this step comes before its own fsync */
 		if (run_step(w, &step) != 0) {
 			complain(w, load_step_name(step.kind), path);
 			break;
 		}
+		stamp->end = atomic_fetch_add(&clock_ticks, 1);
 		load_apply(&w->load, &step);
 		if (step.sync)
 			all_durable(done);
@@ -345,7 +374,7 @@ static int prepare_worker(unsigned number, const char *round_dir, uint64_t seed)
 	w->number = number;
 	w->seed = seed_of(seed, number);
 	w->orphan = -1;
-	load_init(&w->load, w->seed);
+	load_init(&w->load, w->seed, laziness_of(seed));
 	snprintf(path, sizeof(path), "%s/t%u", round_dir, number);
 	if (mkdir(path, 0755) != 0 || (w->dir = open(path, O_RDONLY | O_DIRECTORY)) < 0)
 		return -1;
@@ -353,6 +382,12 @@ static int prepare_worker(unsigned number, const char *round_dir, uint64_t seed)
 	if (w->log < 0)
 		return -1;
 	return fsync(w->dir);
+}
+
+/* The last durable step and all later ones. */
+static uint64_t first_stamped(uint64_t durable)
+{
+	return durable > 0 ? durable - 1 : 0;
 }
 
 static int write_manifest(const char *path, int round, uint64_t seed)
@@ -368,6 +403,9 @@ static int write_manifest(const char *path, int round, uint64_t seed)
 		fprintf(out, "%llu %llu %llu %llu\n", (unsigned long long)w->durable,
 			(unsigned long long)w->begun, (unsigned long long)w->log_durable,
 			(unsigned long long)w->log_begun);
+		for (uint64_t k = first_stamped(w->durable); k < w->begun; k++)
+			fprintf(out, "%llu %llu\n", (unsigned long long)w->stamp[k].begin,
+				(unsigned long long)w->stamp[k].end);
 	}
 	return fclose(out);
 }
@@ -418,14 +456,20 @@ static int run(char **argv)
 
 /* --- verify -------------------------------------------------------------------------- */
 
+/* What a thread was promised, and what was found of it. */
 struct promise {
+	uint64_t seed;         /* of the thread */
+	unsigned laziness;
 	uint64_t durable, begun, log_durable, log_begun;
+	struct stamp *stamp;   /* from first_stamped() on */
+	uint64_t least, most;  /* steps after which the directory looks like this */
 };
 
-/* Walks to the state of step `target`; *pending becomes the step after it. */
-static void walk(struct load *load, uint64_t seed, uint64_t target, struct step *pending)
+/* Walks to the state after `target` steps; *pending becomes the step after it. */
+static void walk(struct load *load, const struct promise *promise, uint64_t target,
+		 struct step *pending)
 {
-	load_init(load, seed);
+	load_init(load, promise->seed, promise->laziness);
 	load_next(load, pending);
 	for (uint64_t i = 0; i < target; i++) {
 		load_apply(load, pending);
@@ -433,14 +477,43 @@ static void walk(struct load *load, uint64_t seed, uint64_t target, struct step 
 	}
 }
 
-static void explain(const struct seen *seen, uint64_t seed, const struct promise *promise,
-		    uint64_t nearest)
+static void advance(struct load *load, struct step *step)
 {
+	load_apply(load, step);
+	load_next(load, step);
+}
+
+static uint64_t nearest_state(const struct seen *seen, const struct promise *promise)
+{
+	FILE *nowhere = fopen("/dev/null", "w");
+	unsigned fewest = UINT32_MAX;
+	uint64_t nearest = promise->durable;
+	struct load load;
+	struct step step;
+
+	walk(&load, promise, promise->durable, &step);
+	for (uint64_t k = promise->durable; k <= promise->begun; k++) {
+		unsigned differences = seen_differs(seen, &load, NULL, "log", nowhere);
+
+		if (differences < fewest) {
+			fewest = differences;
+			nearest = k;
+		}
+		advance(&load, &step);
+	}
+	load_free(&load);
+	fclose(nowhere);
+	return nearest;
+}
+
+static void explain(const struct seen *seen, const struct promise *promise)
+{
+	uint64_t nearest = nearest_state(seen, promise);
 	struct load load;
 	struct step step;
 	char path[LOAD_PATH_MAX];
 
-	walk(&load, seed, nearest, &step);
+	walk(&load, promise, nearest, &step);
 	fprintf(stderr, "  durable: %llu steps, begun: %llu; the state after step %llu is nearest:\n",
 		(unsigned long long)promise->durable, (unsigned long long)promise->begun,
 		(unsigned long long)nearest);
@@ -451,42 +524,38 @@ static void explain(const struct seen *seen, uint64_t seed, const struct promise
 	load_free(&load);
 }
 
-/* Is what was found the state after a step that is allowed? */
-static bool is_a_prefix(const struct seen *seen, uint64_t seed, const struct promise *promise)
+/* Is what was found the state after steps that are allowed?  After which? */
+static bool is_a_prefix(const struct seen *seen, struct promise *promise)
 {
-	uint64_t nearest = 0;
-	unsigned fewest = UINT32_MAX;
-	FILE *nowhere = fopen("/dev/null", "w");
 	struct load load;
 	struct step step;
 
-	walk(&load, seed, promise->durable, &step);
+	promise->least = UINT64_MAX;
+	walk(&load, promise, promise->durable, &step);
 	for (uint64_t k = promise->durable; k <= promise->begun; k++) {
-		unsigned differences = seen_differs(seen, &load, NULL, "log", nowhere);
+		bool same = seen_differs(seen, &load, NULL, "log", NULL) == 0;
 
-		if (differences && k < promise->begun && load_is_partial(&step) &&
-		    seen_differs(seen, &load, &step, "log", NULL) == 0)
-			differences = 0;
-		if (differences < fewest) {
-			fewest = differences;
-			nearest = k;
+		if (!same && k < promise->begun && load_is_partial(&step))
+			same = seen_differs(seen, &load, &step, "log", NULL) == 0;
+		if (same) {
+			if (promise->least == UINT64_MAX)
+				promise->least = k;
+			promise->most = k;
 		}
-		if (differences == 0)
-			break;
-		load_apply(&load, &step);
-		load_next(&load, &step);
+		advance(&load, &step);
 	}
 	load_free(&load);
-	fclose(nowhere);
+	if (promise->least == UINT64_MAX) {
+		explain(seen, promise);
+		return false;
+	}
 	printf("%llu steps durable, %llu begun, found as after %llu\n",
 	       (unsigned long long)promise->durable, (unsigned long long)promise->begun,
-	       (unsigned long long)nearest);
-	if (fewest)
-		explain(seen, seed, promise, nearest);
-	return fewest == 0;
+	       (unsigned long long)promise->most);
+	return true;
 }
 
-static bool log_is_whole(const struct seen *seen, uint64_t seed, const struct promise *promise)
+static bool log_is_whole(const struct seen *seen, const struct promise *promise)
 {
 	const struct seen_entry *log = seen_find(seen, "log");
 
@@ -501,7 +570,7 @@ static bool log_is_whole(const struct seen *seen, uint64_t seed, const struct pr
 		char record[RECORD_BYTES + 1];
 		size_t len = log->size - at < RECORD_BYTES ? log->size - at : RECORD_BYTES;
 
-		load_record(seed, at / RECORD_BYTES, record);
+		load_record(promise->seed, at / RECORD_BYTES, record);
 		if (memcmp(log->bytes + at, record, len) != 0) {
 			fprintf(stderr, "  log: the record at %zu is not the one written\n", at);
 			return false;
@@ -510,22 +579,37 @@ static bool log_is_whole(const struct seen *seen, uint64_t seed, const struct pr
 	return true;
 }
 
-static bool verify_thread(const char *round_dir, unsigned thread, uint64_t seed,
-			  const struct promise *promise, uint64_t *digest)
+static bool verify_thread(int round, unsigned thread, struct promise *promise, FILE *digests)
 {
 	char dir[THREAD_PATH_MAX];
 	struct seen seen;
 	bool good;
 
-	snprintf(dir, sizeof(dir), "%s/t%u", round_dir, thread);
+	snprintf(dir, sizeof(dir), "r%d/t%u", round, thread);
 	if (seen_read(&seen, dir) != 0)
 		return false;
-	*digest = seen_digest(&seen);
-	good = is_a_prefix(&seen, seed, promise) && log_is_whole(&seen, seed, promise);
+	fprintf(digests, "%d %u %llx\n", round, thread, (unsigned long long)seen_digest(&seen));
+	good = is_a_prefix(&seen, promise) && log_is_whole(&seen, promise);
 	if (!good)
 		fprintf(stderr, "  in %s\n", dir);
 	seen_free(&seen);
 	return good;
+}
+
+/* Order is kept: what had ended before something began that is there is there as well. */
+static bool order_is_kept(const struct promise *lost, const struct promise *found)
+{
+	const struct stamp *first_lost, *last_found;
+
+	if (lost->most == lost->begun || found->least == 0)
+		return true;
+	first_lost = &lost->stamp[lost->most - first_stamped(lost->durable)];
+	last_found = &found->stamp[found->least - 1 - first_stamped(found->durable)];
+	if (first_lost->end > last_found->begin)
+		return true;
+	fprintf(stderr, "  a step is lost (%llu), one that began after its end (%llu) is there\n",
+		(unsigned long long)lost->most, (unsigned long long)found->least - 1);
+	return false;
 }
 
 /* The round before has been found good; nobody has touched it since. */
@@ -560,36 +644,67 @@ static bool unchanged(const char *digests, int round)
 	return good;
 }
 
-static int verify(char **argv)
+static bool read_promise(FILE *manifest, struct promise *promise)
 {
-	FILE *manifest = fopen(argv[3], "r"), *digests;
+	unsigned long long n[4];
+	uint64_t first, count;
+
+	if (fscanf(manifest, "%llu %llu %llu %llu", &n[0], &n[1], &n[2], &n[3]) != 4)
+		return false;
+	promise->durable = n[0];
+	promise->begun = n[1];
+	promise->log_durable = n[2];
+	promise->log_begun = n[3];
+	first = first_stamped(promise->durable);
+	count = promise->begun - first;
+	promise->stamp = calloc(count + 1, sizeof(*promise->stamp));
+	for (uint64_t i = 0; promise->stamp && i < count; i++) {
+		if (fscanf(manifest, "%llu %llu", &n[0], &n[1]) != 2)
+			return false;
+		promise->stamp[i] = (struct stamp){n[0], n[1]};
+	}
+	return promise->stamp != NULL;
+}
+
+static int verify_round(FILE *manifest, FILE *digests)
+{
+	struct promise promise[THREADS] = {0};
 	unsigned long long seed;
 	unsigned threads;
-	int round, rc = 0;
-	char round_dir[ROUND_PATH_MAX];
+	int round;
+	bool good = true;
 
-	if (!manifest || fscanf(manifest, "%d %llu %u", &round, &seed, &threads) != 3)
-		return perror(argv[3]), 1;
+	if (fscanf(manifest, "%d %llu %u", &round, &seed, &threads) != 3 || threads > THREADS)
+		return fputs("no manifest\n", stderr), 1;
+	for (unsigned i = 0; i < threads; i++) {
+		promise[i].seed = seed_of(seed, i);
+		promise[i].laziness = laziness_of(seed);
+		if (!read_promise(manifest, &promise[i]))
+			return fputs("half a manifest\n", stderr), 1;
+		good &= verify_thread(round, i, &promise[i], digests);
+	}
+	for (unsigned i = 0; good && i < threads; i++)
+		for (unsigned k = 0; k < threads; k++)
+			good &= order_is_kept(&promise[i], &promise[k]);
+	for (unsigned i = 0; i < threads; i++)
+		free(promise[i].stamp);
+	return !good;
+}
+
+static int verify(char **argv)
+{
+	FILE *manifest = fopen(argv[4], "r"), *digests;
+	int round = atoi(argv[3]), rc;
+
+	if (!manifest)
+		return perror(argv[4]), 1;
 	if (chdir(argv[2]) != 0)
 		return perror(argv[2]), 1;
-	if (!unchanged(argv[4], round - 1))
-		rc = 1;
-	digests = fopen(argv[4], "a");
+	rc = !unchanged(argv[5], round - 1);
+	digests = fopen(argv[5], "a");
 	if (!digests)
-		return perror(argv[4]), 1;
-	snprintf(round_dir, sizeof(round_dir), "r%d", round);
-	for (unsigned i = 0; i < threads; i++) {
-		unsigned long long n[4];
-		struct promise promise;
-		uint64_t digest = 0;
-
-		if (fscanf(manifest, "%llu %llu %llu %llu", &n[0], &n[1], &n[2], &n[3]) != 4)
-			return perror(argv[3]), 1;
-		promise = (struct promise){n[0], n[1], n[2], n[3]};
-		if (!verify_thread(round_dir, i, seed_of(seed, i), &promise, &digest))
-			rc = 1;
-		fprintf(digests, "%d %u %llx\n", round, i, (unsigned long long)digest);
-	}
+		return perror(argv[5]), 1;
+	rc |= verify_round(manifest, digests);
 	fclose(manifest);
 	return fclose(digests) == 0 ? rc : 1;
 }
@@ -598,9 +713,9 @@ int main(int argc, char **argv)
 {
 	if (argc == 9 && strcmp(argv[1], "run") == 0)
 		return run(argv);
-	if (argc == 5 && strcmp(argv[1], "verify") == 0)
+	if (argc == 6 && strcmp(argv[1], "verify") == 0)
 		return verify(argv);
 	fputs("usage: kill9_load run DIR ROUND SEED THREADS PID MS MANIFEST\n"
-	      "       kill9_load verify DIR MANIFEST DIGESTS\n", stderr);
+	      "       kill9_load verify DIR ROUND MANIFEST DIGESTS\n", stderr);
 	return 1;
 }

@@ -70,6 +70,13 @@ touch -d '1969-07-20 20:17:40.123456789 UTC' old
 same "$(stat -c %y old | cut -c 1-29)" "$(TZ=$(date +%Z) date -d '1969-07-20 20:17:40.123456789 UTC' '+%F %T.%N')"
 touch -d '2500-01-01 00:00:00 UTC' future
 same "$(stat -c %Y future)" 16725225600
+exec 7>late # the times are set before the kernel has written the contents back
+echo contents >&7
+touch -d '2001-02-03 04:05:06 UTC' late
+exec 7>&-
+head -c 100000 /dev/urandom >"$work/dated"
+touch -d '2002-02-03 04:05:06 UTC' "$work/dated"
+cp -p "$work/dated" dated
 chmod 4751 a
 same "$(stat -c %a a)" 4751
 if command -v setfattr >/dev/null; then
@@ -91,11 +98,15 @@ same "$(ls many | wc -l)" 1500
 
 sync
 cd /
+same "$(stat -c %Y "$mnt/late")" 981173106
+same "$(stat -c %Y "$mnt/dated")" 1012709106
 find "$mnt" -printf '%P %m %n %s %T@ %l\n' | sort >"$work/before"
 (cd "$mnt" && find . -type f -size -10M -print0 | sort -z | xargs -0 sha256sum) >"$work/sums"
 unserve
 fsck_clean
 serve
+same "$(stat -c %Y "$mnt/late")" 981173106
+same "$(stat -c %Y "$mnt/dated")" 1012709106
 find "$mnt" -printf '%P %m %n %s %T@ %l\n' | sort >"$work/after"
 cmp "$work/before" "$work/after"
 (cd "$mnt" && sha256sum --quiet -c "$work/sums")

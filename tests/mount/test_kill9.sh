@@ -14,8 +14,8 @@ load=$BUILD/tests/mount/kill9_load
 rounds=${ROUNDS:-$((6 * ${TEST_SCALE:-1}))}
 seed=${SEED:-${TEST_SEED:-$(((RANDOM << 15) + RANDOM))}}
 
-# Runs in the subshell of a pick: $RANDOM follows from the seed.
-pick() { echo "${@:RANDOM % $# + 1:1}"; }
+# One of its arguments, in $picked; not in a subshell, which would leave RANDOM as it was.
+pick() { picked=${*:RANDOM % $# + 1:1}; }
 
 keep() {
 	local kept
@@ -37,15 +37,23 @@ check_data() {
 	}
 }
 
+verify() {
+	"$load" verify "$mnt" "$1" "$work/manifest" "$work/digests" ||
+		keep "round $1 is not what was promised"
+}
+
 used() { df --output=used "$mnt" | tail -n 1; }
 
-RANDOM=$((seed % 32768))
-page=$(pick 4K 16K 16K 64K)
+choose() { RANDOM=$((seed * 7919 % 32768)); }
+
+choose
+pick 4K 16K 16K 64K && page=$picked
 case $page in # the smallest, so that it wraps, and a larger one
-4K) logsize=$(pick 1M 8M) ;;
-16K) logsize=$(pick 2M 16M) ;;
-64K) logsize=$(pick 8M 32M) ;;
+4K) pick 1M 8M ;;
+16K) pick 2M 16M ;;
+64K) pick 8M 32M ;;
 esac
+logsize=$picked
 echo "SEED=$seed, $rounds rounds, pages of $page, a log of $logsize"
 volume 512M -p "$page" -l "$logsize"
 serve
@@ -53,16 +61,15 @@ empty=$(used)
 unserve
 
 for round in $(seq "$rounds"); do
-	RANDOM=$((seed % 32768))
-	options=$(pick writeback=on writeback=on writeback=off)
-	options+=,$(pick cache_size=256M cache_size=16M cache_size=8M)
-	options+=,$(pick commit_interval=5 commit_interval=1)
-	threads=$(pick 2 4 8)
+	choose
+	pick writeback=on writeback=on writeback=off && options=$picked
+	pick cache_size=256M cache_size=16M cache_size=8M && options+=,$picked
+	pick commit_interval=5 commit_interval=1 && options+=,$picked
+	pick 2 4 8 && threads=$picked
 	ms=$((200 + RANDOM % 1800))
 	echo "round $round: SEED=$seed -o $options, $threads threads, killed after $ms ms"
 	serve -o "$options"
-	[ ! -e "$work/manifest" ] || "$load" verify "$mnt" "$work/manifest" "$work/digests" ||
-		keep 'not what was promised'
+	[ "$round" -eq 1 ] || verify $((round - 1))
 	rm -f "$work/killed"
 	"$load" run "$mnt" "$round" "$seed" "$threads" "$server" "$ms" "$work/manifest" ||
 		keep 'the load failed'
@@ -73,7 +80,7 @@ for round in $(seq "$rounds"); do
 done
 
 serve
-"$load" verify "$mnt" "$work/manifest" "$work/digests" || keep 'not what was promised'
+verify "$rounds"
 rm -rf "${mnt:?}"/*
 space_is_back() { [ "$(used)" -le $((empty + 600)) ]; }
 eventually space_is_back

@@ -81,7 +81,7 @@ if [ "$(id -u)" -eq 0 ]; then
 	unserve
 	serve
 	case $(options_of) in *nosuid* | *nodev*) fail "unwanted: $(options_of)" ;; esac
-	"$blinkfs" -o remount,ro "$image" "$mnt"
+	"$blinkfs" -o remount,ro,user_id=0,group_id=0,default_permissions,relatime "$image" "$mnt"
 	fails 1 'Read-only' touch "$mnt/x"
 	"$blinkfs" -o remount,rw "$image" "$mnt"
 	touch "$mnt/x"

@@ -72,7 +72,7 @@ static int lookup(uint64_t parent, const char *name, struct core_attr *attr)
 	return core_lookup(rig.core, VIEW_BASE, parent, name, strlen(name), attr);
 }
 
-/* --- everything reachable, every count right --------------------------------------- */
+/* --- everything reachable, every count right ----------------------------- */
 
 struct tree_counts {
 	uint64_t inodes;     /* directories, and files with one name */
@@ -142,7 +142,7 @@ static void check_tree(void)
 	       (int64_t)inodes);
 }
 
-/* --- shuffle ------------------------------------------------------------------------- */
+/* --- shuffle ------------------------------------------------------------- */
 
 static bool allowed(int rc)
 {
@@ -191,7 +191,8 @@ static int shuffle_file(struct worker *w, uint64_t dir, const char *name)
 
 static int shuffle_step(struct worker *w)
 {
-	uint64_t dir = w->dir[random_next(&w->random) % 3], dir2 = w->dir[random_next(&w->random) % 3];
+	uint64_t dir = w->dir[random_next(&w->random) % 3];
+	uint64_t dir2 = w->dir[random_next(&w->random) % 3];
 	char name[8], name2[8];
 	struct core_attr attr;
 	unsigned count = 0;
@@ -235,7 +236,7 @@ static void shuffle(void *arg)
 	}
 }
 
-/* --- cycle --------------------------------------------------------------------------------- */
+/* --- cycle --------------------------------------------------------------- */
 
 static void cycle(void *arg)
 {
@@ -260,7 +261,7 @@ static void cycle(void *arg)
 	}
 }
 
-/* --- replace --------------------------------------------------------------------------------- */
+/* --- replace ------------------------------------------------------------- */
 
 static void replace(void *arg)
 {
@@ -272,7 +273,8 @@ static void replace(void *arg)
 	for (unsigned i = 0; i < rounds; i++) {
 		if (w->number < 2) {
 			expect(rig_file(&rig, w->dir[0], name) != 0, "create", i);
-			expect(rig_rename(&rig, w->dir[0], name, w->dir[0], "f") == 0, "mv over", i);
+			expect(rig_rename(&rig, w->dir[0], name, w->dir[0], "f") == 0, "mv over",
+			       i);
 		} else {
 			int rc = lookup(w->dir[0], "f", &attr);
 
@@ -283,7 +285,7 @@ static void replace(void *arg)
 	}
 }
 
-/* --- listing ------------------------------------------------------------------------------------ */
+/* --- listing ------------------------------------------------------------- */
 
 #define STAYING 300u
 
@@ -343,7 +345,7 @@ static void listing(void *arg)
 	}
 }
 
-/* --- contents ------------------------------------------------------------------------------------- */
+/* --- contents ------------------------------------------------------------ */
 
 #define WHOLE_BYTES 40000u
 
@@ -370,7 +372,7 @@ static void contents(void *arg)
 	free(buf);
 }
 
-/* --- orphans ----------------------------------------------------------------------------------------- */
+/* --- orphans ------------------------------------------------------------- */
 
 static void orphans(void *arg)
 {
@@ -397,13 +399,13 @@ static void orphans(void *arg)
 		expect(rig_write(&rig, attr.ino, 100, buf, sizeof(buf)) == 0, "write to it", i);
 		if (i % 8 == 0)
 			rig_purge(&rig);
-		expect(core_read(rig.core, VIEW_BASE, attr.ino, 100, buf, sizeof(buf), &done) == 0 &&
-		       done == sizeof(buf), "read of it", (int64_t)done);
+		rc = core_read(rig.core, VIEW_BASE, attr.ino, 100, buf, sizeof(buf), &done);
+		expect(rc == 0 && done == sizeof(buf), "read of it", (int64_t)done);
 		core_forget(rig.core, attr.ino, 1);
 	}
 }
 
-/* --- main ---------------------------------------------------------------------------------------------- */
+/* --- main ---------------------------------------------------------------- */
 
 static void prepare(struct worker *w, unsigned count, uint64_t seed, uint64_t dir)
 {

@@ -236,8 +236,11 @@ static void verify_cuts(uint64_t *random)
 				       (uint64_t)i, &state, &varies) == 0);
 		end = verify(state, 2);
 		for (int w = 0; w < WRITERS; w++)
-			for (size_t a = 0; a < writers[w].acks; a++)
-				check(writers[w].ack[a].event > event || writers[w].ack[a].lsn <= end);
+			for (size_t a = 0; a < writers[w].acks; a++) {
+				const struct ack *ack = &writers[w].ack[a];
+
+				check(ack->event > event || ack->lsn <= end);
+			}
 		dev_close(state);
 	}
 }

@@ -43,7 +43,10 @@ Test(attr, times_come_back_exactly)
 	uint64_t f = rig_file(&rig, INO_ROOT, "f");
 
 	for (unsigned i = 0; i < array_count(times); i++) {
-		struct core_attr attr = {.atime = times[i], .mtime = times[array_count(times) - 1 - i]};
+		struct core_attr attr = {
+			.atime = times[i],
+			.mtime = times[array_count(times) - 1 - i],
+		};
 		struct core_attr want = attr;
 
 		cr_assert_eq(set(f, CORE_SET_ATIME | CORE_SET_MTIME, &attr), 0);

@@ -54,7 +54,7 @@ static struct record record_of(uint64_t ino)
 	return record;
 }
 
-/* --- inline and not ----------------------------------------------------------------- */
+/* --- inline and not ------------------------------------------------------ */
 
 Test(data, small_contents_are_inline)
 {
@@ -123,7 +123,7 @@ Test(data, inline_on_large_pages_spans_blocks)
 	rig_close(&big);
 }
 
-/* --- edges ------------------------------------------------------------------------------- */
+/* --- edges --------------------------------------------------------------- */
 
 /* CASES 20 */
 Test(data, truncate_and_extend_reads_zeros)
@@ -207,7 +207,7 @@ Test(data, large_reads_cross_requests)
 	cr_assert_eq(rig_attr(&rig, f).blocks_512, 3 * MIB / 512);
 }
 
-/* --- random operations against an array ------------------------------------------------------ */
+/* --- random operations against an array ---------------------------------- */
 
 #define ARRAY_BYTES 300000u
 
@@ -274,7 +274,7 @@ Test(data, random_writes_and_truncates)
 	cr_assert_leq(rig_attr(&rig, f).blocks_512, (ARRAY_BYTES / 4096 + 1) * 8);
 }
 
-/* --- seek ------------------------------------------------------------------------------------ */
+/* --- seek ---------------------------------------------------------------- */
 
 static int64_t seek(uint64_t f, uint64_t offset, int whence)
 {
@@ -317,7 +317,7 @@ Test(data, seek_data_and_hole)
 	cr_assert_eq(seek(g, 30, SEEK_DATA), -ENXIO);
 }
 
-/* --- space ------------------------------------------------------------------------------------ */
+/* --- space --------------------------------------------------------------- */
 
 static uint64_t free_blocks(void)
 {
@@ -390,7 +390,7 @@ Test(data, overwriting_a_nearly_full_volume)
 	}
 }
 
-/* --- damage -------------------------------------------------------------------------------------- */
+/* --- damage -------------------------------------------------------------- */
 
 /* INV-LOB-4: a mismatch is EIO for that block alone, and counted. */
 Test(data, a_changed_data_block_is_an_error)
@@ -419,7 +419,7 @@ Test(data, a_changed_data_block_is_an_error)
 	cr_assert_eq(read_at(f, 0, buf, 16384), 16384);
 }
 
-/* --- many threads ------------------------------------------------------------------------------------ */
+/* --- many threads -------------------------------------------------------- */
 
 #define APPENDERS 4
 #define APPENDS 150
@@ -432,7 +432,8 @@ static void *append(void *arg)
 
 	for (unsigned i = 0; i < APPENDS; i++) {
 		memset(record, (int)(i % 250 + 1), sizeof(record));
-		if (core_write(rig.core, VIEW_BASE, f, 0, record, sizeof(record), CORE_WRITE_APPEND))
+		if (core_write(rig.core, VIEW_BASE, f, 0, record, sizeof(record),
+			       CORE_WRITE_APPEND))
 			abort();
 	}
 	return NULL;

@@ -43,7 +43,7 @@ static int create(uint64_t parent, const char *name, uint32_t mode, struct core_
 	return rc;
 }
 
-/* --- create and look-up ----------------------------------------------------------- */
+/* --- create and look-up -------------------------------------------------- */
 
 Test(names, create_and_look_up)
 {
@@ -120,17 +120,19 @@ Test(names, setgid_directories_pass_their_group_on)
 
 	attr.mode = 02775;
 	cr_assert_eq(core_setattr(rig.core, VIEW_BASE, d, CORE_SET_GID | CORE_SET_MODE, &attr), 0);
-	cr_assert_eq(core_create(rig.core, VIEW_BASE, &cred, d, "f", 1, S_IFREG | 0644, 0, &attr), 0);
+	cr_assert_eq(core_create(rig.core, VIEW_BASE, &cred, d, "f", 1, S_IFREG | 0644, 0, &attr),
+		     0);
 	cr_assert_eq(attr.gid, 77);
 	cr_assert_eq(attr.mode, S_IFREG | 0644);
 	core_forget(rig.core, attr.ino, 1);
-	cr_assert_eq(core_create(rig.core, VIEW_BASE, &cred, d, "e", 1, S_IFDIR | 0755, 0, &attr), 0);
+	cr_assert_eq(core_create(rig.core, VIEW_BASE, &cred, d, "e", 1, S_IFDIR | 0755, 0, &attr),
+		     0);
 	cr_assert_eq(attr.gid, 77);
 	cr_assert_eq(attr.mode, S_IFDIR | 02755);
 	core_forget(rig.core, attr.ino, 1);
 }
 
-/* --- link counts and sizes of directories ------------------------------------------- */
+/* --- link counts and sizes of directories -------------------------------- */
 
 Test(names, directory_counts)
 {
@@ -221,7 +223,7 @@ Test(names, link_limit)
 	cr_assert_eq(rig_rename(&rig, INO_ROOT, "f", d, "f"), 0);
 }
 
-/* --- symlinks ------------------------------------------------------------------------ */
+/* --- symlinks ------------------------------------------------------------ */
 
 Test(names, symlinks_short_and_long)
 {
@@ -255,7 +257,7 @@ Test(names, symlinks_short_and_long)
 	cr_assert_eq(rig_unlink(&rig, INO_ROOT, "s4"), 0);
 }
 
-/* --- rename --------------------------------------------------------------------------- */
+/* --- rename -------------------------------------------------------------- */
 
 Test(names, rename_moves_and_replaces)
 {
@@ -348,7 +350,7 @@ Test(names, rename_keeps_the_inode_for_who_has_it_open)
 	core_forget(rig.core, f, 1);
 }
 
-/* --- orphans ----------------------------------------------------------------------------- */
+/* --- orphans ------------------------------------------------------------- */
 
 /* CASES 8 */
 Test(names, an_open_inode_without_name_lives)
@@ -416,7 +418,7 @@ Test(names, a_removed_directory_that_is_open)
 	core_forget(rig.core, d, 1);
 }
 
-/* --- names with one hash -------------------------------------------------------------------- */
+/* --- names with one hash ------------------------------------------------- */
 
 /* Entries of other names where `name` would go: collision numbers [from, to). */
 static void occupy(uint64_t parent, const char *name, unsigned from, unsigned to, bool erase)
@@ -471,7 +473,7 @@ Test(names, collisions_take_the_lowest_free_number_and_end_at_128)
 	cr_assert_eq(rig_unlink(&rig, d, "f"), 0);
 }
 
-/* --- listing ------------------------------------------------------------------------------------ */
+/* --- listing ------------------------------------------------------------- */
 
 #define LISTED_MAX 2000
 
@@ -569,7 +571,8 @@ Test(names, removing_while_listing)
 	for (;;) {
 		listed.count = 0;
 		listed.room = 5;
-		cr_assert_eq(core_readdir(rig.core, VIEW_BASE, d, cookie, false, collect, &listed), 0);
+		cr_assert_eq(core_readdir(rig.core, VIEW_BASE, d, cookie, false, collect, &listed),
+			     0);
 		if (listed.count == 0)
 			break;
 		for (unsigned i = 0; i < listed.count; i++)
@@ -614,7 +617,7 @@ Test(names, cookies_lead_back_to_the_same_entry)
 	core_forget(rig.core, attr.ino, 1);
 }
 
-/* --- whole volume ---------------------------------------------------------------------------- */
+/* --- whole volume -------------------------------------------------------- */
 
 /* CASES 16 */
 Test(names, statfs_counts_inodes)

@@ -218,7 +218,9 @@ Test(fsck, cancelled_anywhere)
 	for (;; times++) {
 		unsigned left = times;
 		struct fsck_options options = {
-			.data = true, .cancelled = cancel_after, .arg = &left,
+			.data = true,
+			.cancelled = cancel_after,
+			.arg = &left,
 		};
 		struct fsck_result result;
 		int rc = fsck_walk(world.dev, &options, NULL, NULL, &result);
@@ -264,8 +266,12 @@ static bool cancel(void *arg)
 static int run(const char *path, enum session_mode mode, bool force, struct output *out)
 {
 	struct session_options options = {
-		.mode = mode, .force = force, .print = collect, .ask = answer,
-		.cancelled = cancel, .arg = out,
+		.mode = mode,
+		.force = force,
+		.print = collect,
+		.ask = answer,
+		.cancelled = cancel,
+		.arg = out,
 	};
 
 	out->text[0] = '\0';

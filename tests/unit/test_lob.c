@@ -349,6 +349,103 @@ Test(lob, sparse_leaves)
 	free(o);
 }
 
+/*
+ * Leaves that have become empty all at once, more than are merged on the way:
+ * the walk goes over them all.
+ */
+static void walk_over_empty_leaves(unsigned leaves)
+{
+	struct volume *v = lob_rig_format(VOLUME_BYTES, 4096, LOG_BYTES);
+	uint64_t end = 10 * leaves, out;
+	uint32_t found[20];
+
+	for (unsigned i = 0; i < leaves; i++)
+		cr_assert_eq(lob_rig_write(v, LOB, 10 * i, 1, 1, 0, NULL), 0);
+	cr_assert_eq(lob_rig_write(v, LOB, end, 10, 2, 0, NULL), 0);
+	for (unsigned i = 1; i <= leaves; i++) {
+		struct key at = lob_key(LOB, 10 * i);
+
+		cr_assert_eq(tree_split(&v->index[INDEX_LOB], &at, 0, 0), 0);
+	}
+	cr_assert_eq(lob_rig_hole(v, LOB, 0, end, NULL), 0);
+	cr_assert_eq(lob_rig_read(v, LOB, end - 10, 20, found), 0);
+	for (unsigned i = 0; i < 20; i++)
+		cr_assert_eq(found[i], i < 10 ? 0 : 2);
+	cr_assert_eq(lob_seek(v, LOB, 0, false, 0, 0, &out), 0);
+	cr_assert_eq(out, end);
+	cr_assert_eq(lob_rig_read(v, LOB, 0, 20, found), 0);
+	for (unsigned i = 0; i < 20; i++)
+		cr_assert_eq(found[i], 0);
+	cr_assert_eq(scratch_problems(v), 0);
+	cr_assert_eq(volume_close(v), 0);
+}
+
+Test(lob, walk_over_some_empty_leaves)
+{
+	walk_over_empty_leaves(20);
+}
+
+Test(lob, walk_over_many_empty_leaves)
+{
+	walk_over_empty_leaves(150);
+}
+
+/* A volume of more groups than one mtr may touch. */
+static struct volume *many_groups(void)
+{
+	uint64_t blocks = (uint64_t)(MTR_GROUPS_MAX + 2) * GROUP_BLOCKS(4096);
+
+	return lob_rig_format(blocks * BLOCK_SIZE + (4u << 20),
+			      4096, LOG_BYTES);
+}
+
+/* One block in each group. */
+static void write_across_groups(struct volume *v, unsigned blocks)
+{
+	for (unsigned b = 0; b < blocks; b++) {
+		uint64_t group = v->geo.groups_start + (uint64_t)b * v->geo.group_blocks;
+
+		cr_assert_eq(lob_rig_write(v, LOB, b, 1, 1, group + 500, NULL), 0);
+	}
+}
+
+Test(lob, too_many_groups_for_one_write)
+{
+	enum { SPREAD = MTR_GROUPS_MAX + 2 };
+	struct volume *v = many_groups();
+	uint32_t found[SPREAD];
+	uint64_t blocks;
+
+	write_across_groups(v, SPREAD);
+	cr_assert_eq(lob_rig_write(v, LOB, 0, SPREAD, 2, 0, NULL), -E2BIG);
+	cr_assert_eq(lob_rig_read(v, LOB, 0, SPREAD, found), 0);
+	for (unsigned b = 0; b < SPREAD; b++)
+		cr_assert_eq(found[b], 1);
+	cr_assert_eq(lob_rig_write(v, LOB, 0, SPREAD / 2, 2, 0, NULL), 0);
+	cr_assert_eq(lob_rig_write(v, LOB, SPREAD / 2, SPREAD / 2, 2, 0, NULL), 0);
+	cr_assert_eq(lob_rig_read(v, LOB, 0, SPREAD, found), 0);
+	for (unsigned b = 0; b < SPREAD; b++)
+		cr_assert_eq(found[b], 2);
+	lob_rig_extents(v, LOB, &blocks);
+	cr_assert_eq(blocks, SPREAD);
+	cr_assert_eq(volume_close(v), 0);
+}
+
+/* A hole is made in parts, each of which says how far it came. */
+Test(lob, hole_across_many_groups)
+{
+	enum { SPREAD = MTR_GROUPS_MAX + 2 };
+	struct volume *v = many_groups();
+	int64_t delta = 0;
+	uint64_t blocks;
+
+	write_across_groups(v, SPREAD);
+	cr_assert_eq(lob_rig_hole(v, LOB, 0, UINT64_MAX, &delta), 0);
+	cr_assert_eq(delta, -(int64_t)SPREAD);
+	cr_assert_eq(lob_rig_extents(v, LOB, &blocks), 0);
+	cr_assert_eq(volume_close(v), 0);
+}
+
 /* --------------------------------------------------------------- INV-LOB-7 */
 
 /* What happens once, in another thread, at the first "lob:walk" of the reader. */

@@ -185,6 +185,36 @@ Test(purge, lob_in_bounded_steps_with_crashes)
 	cr_assert_eq(volume_close(v), 0);
 }
 
+static uint64_t pages_of(struct volume *v)
+{
+	struct check_report report = {.problems = 0};
+
+	cr_assert_eq(volume_check(v, &report), 0);
+	cr_assert_eq(report.problems, 0);
+	return report.pages;
+}
+
+/* The index shrinks with the LOB, also when one mtr empties many leaves. */
+Test(purge, emptied_leaves_are_merged)
+{
+	enum { LEAVES = 100 };
+	struct volume *v = fresh();
+	uint64_t pages = pages_of(v);
+
+	for (unsigned i = 0; i < LEAVES; i++)
+		write_blocks(v, LOB, 10 * i, 1, 1);
+	for (unsigned i = 1; i < LEAVES; i++) {
+		struct key at = lob_key(LOB, 10 * i);
+
+		cr_assert_eq(tree_split(&v->index[INDEX_LOB], &at, 0, 0), 0);
+	}
+	cr_assert_geq(pages_of(v), pages + LEAVES - 1);
+	enqueue(v, PURGE_LOB, 0, LOB, 0, UINT64_MAX);
+	cr_assert_eq(purge_drain(v->purge, NULL), 0);
+	cr_assert_leq(pages_of(v), pages + 5);
+	cr_assert_eq(volume_close(v), 0);
+}
+
 Test(purge, lob_without_extents)
 {
 	struct volume *v = fresh();

@@ -8,7 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 
-/* --- ranges ------------------------------------------------------------------- */
+/* --- ranges -------------------------------------------------------------- */
 
 struct locker {
 	struct range_lock_set *set;
@@ -202,7 +202,7 @@ Test(range_lock, inode_lock_under_a_range_is_a_bug, .signal = SIGABRT, .init = c
 	latch_s(&inode);
 }
 
-/* --- inodes ---------------------------------------------------------------------- */
+/* --- inodes -------------------------------------------------------------- */
 
 static void count_idle(void *arg)
 {

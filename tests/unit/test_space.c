@@ -321,6 +321,49 @@ Test(space, scattered_pieces_have_a_bound)
 	cr_assert_eq(volume_close(v), 0);
 }
 
+/* Leaves `singles` free blocks in each group, none of them neighbours. */
+static void scatter_groups(struct volume *v, unsigned singles)
+{
+	struct space *space = v->space;
+	struct run run[RESERVE_EXTENTS_MAX];
+
+	for (uint32_t g = 0; g < space->group_count; g++) {
+		struct group *group = &space->group[g];
+		unsigned count;
+
+		while ((count = group_take_longest(space, group, UINT64_MAX, 1,
+						   RESERVE_EXTENTS_MAX, run)) > 0)
+			for (unsigned i = 0; i < count; i++)
+				atomic_fetch_sub(&space->free, run[i].length);
+		for (unsigned i = 0; i < singles; i++)
+			space_give(space, space_first_block(space, g) + 600 + 2 * i, 1);
+	}
+}
+
+/* Few pieces of few groups: an mtr has to set their bits. */
+Test(space, scattered_pieces_come_from_few_groups)
+{
+	struct volume *v = lob_rig_format((uint64_t)12 * GROUP_BLOCKS(4096) * BLOCK_SIZE, 4096,
+					  LOG_BYTES);
+	struct reservation r;
+
+	scatter_groups(v, 4);
+	reserve_ok(v, 32, 0, &r);
+	cr_assert_eq(r.count, 32);
+	for (unsigned i = 0, groups = 0; i < r.count; i++) {
+		bool again = false;
+
+		for (unsigned j = 0; j < i; j++)
+			again |= space_bitmap_page(v, r.piece[i].start) ==
+				 space_bitmap_page(v, r.piece[j].start);
+		groups += !again;
+		cr_assert_leq(groups, MTR_GROUPS_MAX / 2);
+	}
+	space_unreserve(v->space, &r);
+	cr_assert_eq(space_reserve(v->space, 33, 0, 0, &r), -ENOSPC);
+	volume_abandon(v);
+}
+
 /* ----------------------------------------------------------------- reserve */
 
 Test(space, reserve_is_for_the_privileged)

@@ -1,0 +1,124 @@
+#!/bin/bash
+# A full volume: ENOSPC and nothing else, no hang; what frees space works all the
+# same; afterwards everything is back to where it was (CASES 13, 14, 16).
+. "$(dirname "$0")/lib.sh"
+fill=$BUILD/tests/mount/fill_tool
+[ -x "$fill" ] || skip 'tests/mount/fill_tool is not built'
+
+used() { df --output=used "$mnt" | tail -n 1; }
+inodes() { df --output=iused "$mnt" | tail -n 1; }
+available() { df --output=avail "$mnt" | tail -n 1; }
+# Directories' own pages are freed lazily: some of them may stay.
+is_back() { [ "$(used)" -le $((empty + ${1:-300})) ] && [ "$(inodes)" -eq "$inodes_empty" ]; }
+
+# Succeeds, or says that there is no space; within a minute, and nothing else.
+may_be_full() {
+	local output
+	output=$(timeout 60 "$@" 2>&1) || grep -q 'No space left' <<<"$output" ||
+		fail "'$*' failed, but not for space: $output"
+}
+must() { timeout 60 "$@" || fail "'$*' failed"; }
+
+# What frees space, or needs none, on a volume without any.
+exercise_full() {
+	may_be_full mkdir "$mnt/extra"
+	may_be_full sh -c "echo x >'$mnt/extra.txt'"
+	may_be_full setfattr -n user.x -v "$(head -c 2000 /dev/zero | tr '\0' x)" "$mnt/kept/1"
+	must mv "$mnt/kept/1" "$mnt/kept/renamed"
+	must mv "$mnt/kept/2" "$mnt/kept/3"
+	must ln -f "$mnt/kept/4" "$mnt/kept/5"
+	must chmod 600 "$mnt/kept/6"
+	must truncate -s 5000 "$mnt/kept/7"
+	must truncate -s 0 "$mnt/kept/8"
+	must rm "$mnt/kept/9"
+	must sync "$mnt/kept"
+	same "$(stat -c %s "$mnt/kept/7")" 5000
+	must ls -lR "$mnt" >/dev/null
+	rm -rf "$mnt/extra" "$mnt/extra.txt"
+}
+
+one_big_file() {
+	local written
+	written=$(must "$fill" big "$mnt/big")
+	[ "$written" -ge $((megabytes * 7 / 10)) ] || fail "only $written MiB fit"
+	[ "$(available)" -le 1024 ] || fail "ENOSPC, but $(available) KiB are available"
+	must "$fill" again "$mnt/big" >/dev/null
+	must "$fill" check "$mnt/big"
+	exercise_full
+	must truncate -s 10000001 "$mnt/big"
+	must "$fill" check "$mnt/big"
+	must rm "$mnt/big"
+}
+
+# size, and how many must fit at least
+many_files() {
+	local count
+	count=$(must "$fill" many "$mnt/many" "$1")
+	[ "$count" -ge "$2" ] || fail "only $count files of $1 bytes fit"
+	exercise_full
+	must "$fill" check "$mnt/many"
+	must rm -rf "$mnt/many"
+}
+
+# Contents within the inodes: pages of the indexes take what is left.
+only_inodes() {
+	head -c $((megabytes * 3 / 4))M /dev/zero >"$mnt/ballast"
+	many_files 100 5000
+	must rm "$mnt/ballast"
+}
+
+several_at_once() {
+	local i jobs=()
+	for i in 1 2 3; do
+		timeout 100 "$fill" big "$mnt/big.$i" >/dev/null &
+		jobs+=($!)
+		timeout 100 "$fill" many "$mnt/many.$i" $((i * 3000)) >/dev/null &
+		jobs+=($!)
+	done
+	for i in "${jobs[@]}"; do wait "$i" || fail 'one of several fillers failed'; done
+	must "$fill" check "$mnt/big.1"
+	must "$fill" check "$mnt/many.3"
+	must rm -rf "$mnt"/big.? "$mnt"/many.?
+}
+
+make_kept() {
+	rm -rf "$mnt/kept"
+	mkdir "$mnt/kept"
+	for i in $(seq 9); do head -c 20000 /dev/urandom >"$mnt/kept/$i"; done
+	sync "$mnt/kept"
+}
+
+megabytes=64
+for variant in '16K writeback=on' '4K writeback=off'; do
+	read -r page options <<<"$variant"
+	volume ${megabytes}M -p "$page"
+	serve -o "$options"
+	empty=$(used) inodes_empty=$(inodes)
+	make_kept
+	only_inodes
+	rm -rf "$mnt/kept"
+	eventually is_back 1500
+	for round in 1 2; do
+		make_kept
+		one_big_file
+		rm -rf "$mnt/kept"
+		eventually is_back 1500
+
+		make_kept
+		many_files 5000 2000
+		rm -rf "$mnt/kept"
+		eventually is_back 1500
+	done
+	make_kept
+	several_at_once
+	rm -rf "$mnt/kept"
+	eventually is_back 1500
+	echo 'still writable' >"$mnt/file"
+	same "$(cat "$mnt/file")" 'still writable'
+	unserve
+	"$fsck" -n -f --data "$image" || fail 'fsck complains'
+	# What is in use after all of it was freed is what a new mount finds.
+	serve
+	[ "$(used)" -le $((empty + 1500)) ] || fail "$(used) KiB are in use after a new mount"
+	unserve
+done
