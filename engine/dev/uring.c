@@ -9,6 +9,11 @@
  * INV-DEV-3: when a call returns, the kernel no longer uses its buffers,
  * whatever has failed.
  * INV-DEV-4: a ring in the pool has nothing in flight and nothing queued.
+ * INV-DEV-5: a failure to write back is final and nobody's flush misses it.  The
+ * kernel reports such an error once to each open file description, so
+ * concurrent flushes go through descriptions of their own: none can use up the
+ * report that another one waits for.  From the first failure on all flushes
+ * fail.
  * INV-REC-2: the lock is on the description that does the I/O.  Requests in
  * flight of a process that died pin this description, and so the lock: whoever
  * gets it next knows that no write of its predecessor is still to come.
@@ -31,12 +36,18 @@
 #define RING_ENTRIES 64u            /* slice of a batch: enough to fill an SSD's queue */
 #define RINGS_KEPT 16u              /* more threads than that may have rings, but not keep them */
 #define TRANSFER_BYTES_MAX (1u << 30) /* the kernel ends a transfer at 2 GiB less a page */
+#define FLUSHERS 4u                 /* concurrent flushes; more take turns */
 #define LOCK_POLL_NS 10000000ull
 #define REAP_PAUSE_NS 1000000ull
 
 struct file_device {
 	struct device dev;
-	int fd;
+	int fd;                     /* all transfers, and the lock */
+	struct {
+		struct latch latch; /* held over a flush through fd */
+		int fd;
+	} flusher[FLUSHERS];
+	_Atomic int flush_error;    /* sticky */
 	atomic_bool no_rings;       /* the kernel will never give one */
 	_Atomic(struct io_uring *) rings[RINGS_KEPT];
 };
@@ -88,9 +99,42 @@ static int file_write(struct device *dev, const void *buf, size_t len, uint64_t 
 	return transfer(file_device(dev)->fd, (void *)buf, len, offset, true);
 }
 
+static unsigned flusher_take(struct file_device *file)
+{
+	for (unsigned i = 0; i < FLUSHERS; i++)
+		if (latch_try_x(&file->flusher[i].latch))
+			return i;
+	latch_x(&file->flusher[0].latch);
+	return 0;
+}
+
 static int file_flush(struct device *dev)
 {
-	return fdatasync(file_device(dev)->fd) == 0 ? 0 : -errno;
+	struct file_device *file = file_device(dev);
+	unsigned i = flusher_take(file);
+	int error = atomic_load(&file->flush_error);
+
+	if (error == 0 && fdatasync(file->flusher[i].fd) != 0) {
+		error = -errno;
+		atomic_store(&file->flush_error, error);
+	}
+	unlatch_x(&file->flusher[i].latch);
+	return error;
+}
+
+/* Descriptions for flushing: of the same file, whatever its name is by now. */
+static int open_flushers(struct file_device *file)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file->fd);
+	for (unsigned i = 0; i < FLUSHERS; i++) {
+		file->flusher[i].fd =
+			open(path, (file->dev.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+		if (file->flusher[i].fd < 0)
+			return -errno;
+	}
+	return 0;
 }
 
 /* --- the pool of rings --------------------------------------------------- */
@@ -354,6 +398,9 @@ static void file_close(struct device *dev)
 		if (ring)
 			ring_destroy(ring);
 	}
+	for (unsigned i = 0; i < FLUSHERS; i++)
+		if (file->flusher[i].fd >= 0)
+			close(file->flusher[i].fd);
 	if (file->fd >= 0)
 		close(file->fd);
 	free(file);
@@ -389,7 +436,8 @@ static int open_and_lock(struct file_device *file, const char *path, unsigned fl
 			return error;
 	}
 	/* Only now: a predecessor may still have changed it. */
-	return size_of(file->fd, &file->dev.size_bytes);
+	error = size_of(file->fd, &file->dev.size_bytes);
+	return error ? error : open_flushers(file);
 }
 
 int dev_open_file(struct device **out, const char *path, unsigned flags, uint64_t wait_ns)
@@ -403,6 +451,10 @@ int dev_open_file(struct device **out, const char *path, unsigned flags, uint64_
 	file->dev.ops = &file_ops;
 	file->dev.read_only = flags & DEV_READ_ONLY;
 	file->fd = -1;
+	for (unsigned i = 0; i < FLUSHERS; i++) {
+		latch_init(&file->flusher[i].latch, RANK_DEVICE, i);
+		file->flusher[i].fd = -1;
+	}
 	snprintf(file->dev.path, sizeof(file->dev.path), "%s", path);
 	error = open_and_lock(file, path, flags, wait_ns);
 	if (error) {
