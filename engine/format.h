@@ -30,7 +30,7 @@
 #define SB_MAGIC "blinkfs\n"
 #define FORMAT_VERSION 1u
 
-/* Feature bits: unknown compat bits are ignored, ro-compat forbid writing, incompat forbid mounting. */
+/* Unknown feature bits: compat are ignored, ro-compat forbid writing, incompat mounting. */
 #define COMPAT_KNOWN 0ull
 #define RO_COMPAT_KNOWN 0ull
 #define INCOMPAT_EXTERNAL_LOG 1ull /* reserved: the log is on another device */
@@ -359,14 +359,17 @@ enum log_record {
 	REC_REQUEST = 6,    /* reserved: request id and result */
 	REC_NONCE = 7,      /* reserved: 8 bytes */
 
-	REC_PAGE_INIT = 16, /* u8 type, index, level, flags, low_len, low, high_len, high, varint right (bitmap: group) */
+	REC_PAGE_INIT = 16, /* u8 type, index, level, flags, low_len, low, high_len, high,
+	                     * varint right (bitmap: group) */
 	REC_LOAD = 17,      /* u8 shared_len, shared, then appended in order:
-	                     * (u8 rest_len, rest, varint value_len, value) ...; a key is shared + rest */
+	                     * (u8 rest_len, rest, varint value_len, value) ...;
+	                     * a key is shared + rest */
 	REC_INSERT = 18,    /* varint slot, u8 key_len, key (whole), value */
 	REC_UPDATE = 19,    /* varint slot, value */
 	REC_PATCH = 20,     /* varint slot, varint offset in the value, bytes */
 	REC_DELETE = 21,    /* varint slot */
-	REC_SPLIT_LEFT = 22,/* varint slots kept, u8 high_len, high, varint right: sets PAGE_INCOMPLETE */
+	REC_SPLIT_LEFT = 22,/* varint slots kept, u8 high_len, high, varint right:
+	                     * sets PAGE_INCOMPLETE */
 	REC_FLAGS = 23,     /* u8 flags */
 	REC_FENCE = 24,     /* u8 high_len, high, varint right: new high key and right link */
 	REC_BITS = 25,      /* u8 value (0/1), varint first bit, varint count: must change each */

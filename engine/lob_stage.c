@@ -30,7 +30,7 @@
 
 #define JOIN_BLOCKS_MIN 64u
 #define JOIN_FACTOR 4u     /* a join may rewrite so many times what is written anyway */
-/* Log of one block in the worst case: an extent and its bit and CRC, a deleted extent and its bit. */
+/* Log of one block at worst: an extent, its bit and CRC; a deleted extent and its bit. */
 #define LOG_BYTES_BLOCK 320u
 #define PRESENT_MAX (WRITE_BLOCKS_MAX + 2u) /* one a block, and the neighbours */
 /* Pieces, cut at the longest extent of the smallest page; two rests, two neighbours. */

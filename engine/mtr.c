@@ -117,8 +117,8 @@ void mtr_note(struct mtr *m, unsigned index, const struct key *key, bool incompl
 {
 	if (m->note_count == NOTES_MAX)
 		return;
-	m->note[m->note_count++] =
-		(struct note){.tree = &m->volume->index[index], .key = *key, .incomplete = incomplete};
+	m->note[m->note_count++] = (struct note){
+		.tree = &m->volume->index[index], .key = *key, .incomplete = incomplete};
 }
 
 /* ------------------------------------------------------------------- wants */
@@ -140,7 +140,8 @@ void mtr_want_key(struct mtr *m, unsigned index, const void *key, size_t key_len
 	want(m, index, key, NULL, key_len);
 }
 
-void mtr_want_range(struct mtr *m, unsigned index, const void *low, const void *high, size_t key_len)
+void mtr_want_range(struct mtr *m, unsigned index, const void *low, const void *high,
+		    size_t key_len)
 {
 	want(m, index, low, high, key_len);
 }

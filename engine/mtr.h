@@ -63,9 +63,10 @@ void mtr_want_key(struct mtr *m, unsigned index, const void *key, size_t key_len
  * >= high (the cover of an interval map).  When that is more than
  * MTR_PAGES_MAX leaves allow, only a first part is latched: see mtr_covered().
  */
-void mtr_want_range(struct mtr *m, unsigned index, const void *low, const void *high, size_t key_len);
+void mtr_want_range(struct mtr *m, unsigned index, const void *low, const void *high,
+		    size_t key_len);
 
-/* Log bytes for edits that wanted keys do not account for (many small records of a range, many bits). */
+/* Log bytes for edits that wanted keys do not account for: many records of a range, many bits. */
 void mtr_want_log(struct mtr *m, uint64_t bytes);
 /* Bitmap pages of blocks that will be set or cleared, as far as known before. */
 void mtr_want_bits(struct mtr *m, uint64_t start, uint64_t count);

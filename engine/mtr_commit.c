@@ -334,8 +334,8 @@ static void apply_put(struct mtr *m, struct leaf *leaf, const struct edit *edit)
 
 	if (!effect.exists)
 		redo_page(redo, leaf->frame, REC_INSERT,
-			  redo_insert(redo->body, effect.slot, edit->key.bytes, edit->key.len, value,
-				      edit->value_len));
+			  redo_insert(redo->body, effect.slot, edit->key.bytes, edit->key.len,
+				      value, edit->value_len));
 	else if (effect.old_len == edit->value_len)
 		apply_patch(m, leaf, edit, effect.slot);
 	else

@@ -97,7 +97,7 @@ struct mtr {
 struct leaf *mtr_leaf(struct mtr *m, unsigned index, const uint8_t *key, size_t key_len);
 /* Gives back tickets and log bytes (nothing latched). */
 void mtr_unreserve(struct mtr *m);
-/* Wants the bitmap page of a block; -E2BIG when that makes too many. *added: it was not wanted yet. */
+/* Wants the bitmap page of a block; *added: it was not wanted yet.  -E2BIG: too many. */
 int mtr_add_bitmap(struct mtr *m, uint64_t block, bool *added) must_check;
 struct bitmap *mtr_bitmap(struct mtr *m, uint64_t block);
 void mtr_note(struct mtr *m, unsigned index, const struct key *key, bool incomplete);

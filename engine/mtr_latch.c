@@ -117,7 +117,8 @@ static int locate_range(struct mtr *m, const struct want *want)
 {
 	struct key at = want->low;
 
-	for (unsigned pages = 0; pages < RANGE_PAGES_MAX && m->leaf_count < MTR_PAGES_MAX; pages++) {
+	for (unsigned pages = 0; pages < RANGE_PAGES_MAX && m->leaf_count < MTR_PAGES_MAX;
+	     pages++) {
 		struct leaf *leaf;
 		struct key last;
 		int rc = locate_leaf(m, want->index, &at, &leaf, &last);

@@ -54,8 +54,9 @@ int pool_open(struct pool **out, struct volume *volume, uint64_t cache_bytes)
 	int rc;
 
 	if (count < POOL_FRAMES_MIN) {
-		message(LOG_ERR, "the cache holds %" PRIu64 " pages of %" PRIu32
-				 " bytes; %u at least are needed for operations to go on side by side",
+		message(LOG_ERR,
+			"the cache holds %" PRIu64 " pages of %" PRIu32
+			" bytes; %u at least are needed for operations to go on side by side",
 			count, volume->geo.page_size, POOL_FRAMES_MIN);
 		return -BE_TOOSMALL;
 	}
@@ -164,7 +165,8 @@ static int get_once(struct pool *pool, uint64_t pageno, struct frame **out)
 	int rc = pin_or_make(pool, pageno, &frame, &read);
 
 	if (rc == -BE_FORMAT)
-		return corrupt_at(pool->volume, pageno, "pool_get", "refers to a page that is free");
+		return corrupt_at(pool->volume, pageno, "pool_get",
+				  "refers to a page that is free");
 	if (rc)
 		return rc;
 	stat_add(&pool->volume->stats, read ? STAT_pool_misses : STAT_pool_hits, 1);
@@ -210,7 +212,8 @@ int pool_get(struct pool *pool, uint64_t pageno, enum page_type type, unsigned i
 		return rc;
 	if (!is_expected(frame, type, index)) {
 		pool_put(frame);
-		return corrupt_at(pool->volume, pageno, "pool_get", "page of another type or index");
+		return corrupt_at(pool->volume, pageno, "pool_get",
+				  "page of another type or index");
 	}
 	*out = frame;
 	return 0;
@@ -271,7 +274,8 @@ int pool_new(struct pool *pool, uint64_t pageno, enum page_type type, unsigned i
 
 	latch_check_none_from(RANK_PAGE);
 	if (!pool_page_number_valid(pool->volume, pageno, type))
-		return corrupt_at(pool->volume, pageno, "pool_new", "no place for a page of this type");
+		return corrupt_at(pool->volume, pageno, "pool_new",
+				  "no place for a page of this type");
 	for (unsigned i = 0; i < PINNED_WAITS_MAX; i++) {
 		struct frame *busy;
 		uint32_t pins;

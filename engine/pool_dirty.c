@@ -82,7 +82,7 @@ static void update_order(struct frame *frame)
 
 	check(atomic_load_explicit(&frame->kind, memory_order_relaxed) ==
 	      pool_kind(head->type, head->index));
-	/* Whoever waits for this latch has checked the lower order: then the higher is right too. */
+	/* Whoever waits for this latch has checked the lower order: the higher is right too. */
 	if (head->type == PAGE_TREE && order != atomic_load(&frame->latch.order))
 		atomic_store(&frame->latch.order, order);
 }

@@ -96,7 +96,8 @@ int tree_check(struct tree *tree, struct check_report *report) must_check;
  */
 int tree_locate_leaf(struct tree *tree, const struct key *key, struct frame **out) must_check;
 /* The same on any level. */
-int tree_locate(struct tree *tree, const struct key *key, unsigned level, struct frame **out) must_check;
+int tree_locate(struct tree *tree, const struct key *key, unsigned level,
+		struct frame **out) must_check;
 
 /*
  * Makes `at` a page boundary on `level`: splits the page that covers it so that
@@ -106,10 +107,12 @@ int tree_locate(struct tree *tree, const struct key *key, unsigned level, struct
  * reservations; nothing latched, pinned or reserved by the caller.
  * -ENOSPC: no page to be had; nothing changed.
  */
-int tree_split(struct tree *tree, const struct key *at, unsigned level, unsigned mtr_flags) must_check;
-/* Installs the missing parent entry of the page that covers key; 0 also when there is none missing. */
-int tree_complete_split(struct tree *tree, const struct key *key, unsigned level, unsigned mtr_flags) must_check;
-/* Merges the sparse page that covers key with a neighbour when the invariants allow; best effort. */
+int tree_split(struct tree *tree, const struct key *at, unsigned level,
+	       unsigned mtr_flags) must_check;
+/* Installs the parent entry that the page which covers key lacks; 0 also when it lacks none. */
+int tree_complete_split(struct tree *tree, const struct key *key, unsigned level,
+			unsigned mtr_flags) must_check;
+/* Merges a sparse page that covers key with a neighbour, if the invariants allow; best effort. */
 int tree_shrink(struct tree *tree, const struct key *key, unsigned level) must_check;
 /* Log bytes of one structure change at most: what its reservation asks for. */
 uint64_t tree_smo_log_bytes(uint32_t page_size);

@@ -112,18 +112,21 @@ static int check_level(struct tree *tree, struct check_report *report, unsigned 
 		if (seen.flags & PAGE_DEAD)
 			problem(tree, report, pageno, "DEAD but reachable");
 		if (!key_equal(&seen.low, &low))
-			problem(tree, report, pageno, "low fence does not meet its left neighbour's high");
+			problem(tree, report, pageno,
+				"low fence does not meet its left neighbour's high");
 		if (next < expected->count && expected->page[next].pageno == pageno) {
 			if (!key_equal(&expected->page[next].low, &low))
 				problem(tree, report, pageno, "parent entry is not its low fence");
 			if (incomplete)
-				problem(tree, report, pageno, "left neighbour INCOMPLETE but entry present");
+				problem(tree, report, pageno,
+					"left neighbour INCOMPLETE but entry present");
 			next++;
 		} else if (!incomplete) {
 			problem(tree, report, pageno, "no entry in the parent");
 		}
 		if (report->pages > tree->volume->geo.block_count)
-			return corrupt_at(tree->volume, pageno, "tree_check", "cycle of right links");
+			return corrupt_at(tree->volume, pageno, "tree_check",
+					  "cycle of right links");
 		incomplete = seen.flags & PAGE_INCOMPLETE;
 		low = seen.high;
 		pageno = seen.right;

@@ -399,7 +399,8 @@ static int try_install(struct smo *smo, const struct key *key, unsigned level, b
 	return rc;
 }
 
-int tree_complete_split(struct tree *tree, const struct key *key, unsigned level, unsigned mtr_flags)
+int tree_complete_split(struct tree *tree, const struct key *key, unsigned level,
+			unsigned mtr_flags)
 {
 	for (;;) {
 		struct smo smo;

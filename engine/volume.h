@@ -88,11 +88,15 @@ struct format_params {
  * flushes between.  *geometry (may be NULL) tells what was chosen.
  * -BE_TOOSMALL, -EINVAL (page size, log size) or an I/O error.
  */
-int volume_format(struct device *dev, const struct format_params *params, struct geometry *geometry) must_check;
+int volume_format(struct device *dev, const struct format_params *params,
+		  struct geometry *geometry) must_check;
 
 /* ------------------------------------------------------------ superblock */
 
-/* Reads and judges both copies (INV-SB-1): -BE_NOVOLUME, -BE_VERSION, -BE_TRUNCATED.  *used_copy may be NULL. */
+/*
+ * Reads and judges both copies (INV-SB-1): -BE_NOVOLUME, -BE_VERSION,
+ * -BE_TRUNCATED.  *used_copy may be NULL.
+ */
 int superblock_read(struct device *dev, struct disk_superblock *out, bool *used_copy) must_check;
 /* INV-SB-1: generation up; copy, flush, primary, flush. */
 int superblock_write(struct device *dev, struct disk_superblock *sb) must_check;
@@ -105,7 +109,8 @@ int geometry_decode(const struct disk_superblock *sb, struct geometry *geo) must
  * Takes ownership of dev on success.  Messages about what went wrong go to
  * message().  -BE_DAMAGE: run fsck (a read-only open may still work).
  */
-int volume_open(struct volume **out, struct device *dev, const struct volume_options *options) must_check;
+int volume_open(struct volume **out, struct device *dev,
+		const struct volume_options *options) must_check;
 /* Durable and clean on return 0; frees everything in any case, the device included. */
 int volume_close(struct volume *volume) must_check;
 /* As if the process had died: nothing more is written.  For tests and after a fatal error. */
@@ -118,7 +123,8 @@ int volume_sync(struct volume *volume) must_check;
  * The choke point for corruption found on the medium: counts, logs where and
  * why, remembers it in the superblock, returns -EIO.
  */
-int corrupt_at(struct volume *volume, uint64_t pageno, const char *where, const char *why) must_check;
+int corrupt_at(struct volume *volume, uint64_t pageno, const char *where,
+	       const char *why) must_check;
 /* The volume can no longer write (failed log or flush): -EIO from now on. */
 void volume_fail(struct volume *volume, const char *why, int error);
 

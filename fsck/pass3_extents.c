@@ -239,6 +239,18 @@ static void lob_begin(struct walk *w, uint64_t lob)
 		problem(w, FSCK_LOB_UNOWNED, "content %" PRIu64, lob);
 }
 
+/* Purge goes on from its record's first block: what lies before it is forgotten. */
+static void check_purged(struct walk *w, const struct extent *e)
+{
+	const struct lob_owner *owner = w->owners.at + w->lob.owner;
+
+	if (w->lob.owner < w->owners.count && owner->lob == e->lob && owner->kind == OWNER_PURGE &&
+	    e->first < owner->expected)
+		problem(w, FSCK_LOB_UNOWNED,
+			"content %" PRIu64 ", file block %" PRIu64 ": before what is to be purged",
+			e->lob, e->first);
+}
+
 /* The parts that lie in shares are counted later, the others at once. */
 static int claim_extent(struct walk *w, const struct extent *e)
 {
@@ -292,6 +304,7 @@ int pass3_extent(struct walk *w, const struct raw_entry *entry)
 	if (e.first < w->lob.next_block)
 		problem(w, FSCK_EXTENT_OVERLAP, "content %" PRIu64 ", file block %" PRIu64, lob,
 			e.first);
+	check_purged(w, &e);
 	w->lob.next_block = e.first + e.length;
 	w->lob.blocks += e.length;
 	if (!raw_blocks_valid(&w->raw, e.start, e.length) ||

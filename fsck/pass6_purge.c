@@ -58,13 +58,17 @@ static void claim_listed(struct walk *w, uint64_t key, const uint8_t *at, uint32
 	}
 }
 
-static int remember_lob(struct walk *w, uint64_t key, uint64_t lob)
+static int remember_lob(struct walk *w, uint64_t key, const struct disk_purge *purge)
 {
 	int rc = table_room(w->owners);
 
 	if (!rc)
 		w->owners.at[w->owners.count++] = (struct lob_owner){
-			.lob = lob, .id = key, .kind = OWNER_PURGE};
+			.lob = le64_get(purge->lob),
+			.id = key,
+			.expected = le64_get(purge->first),
+			.kind = OWNER_PURGE,
+		};
 	return rc;
 }
 
@@ -87,7 +91,7 @@ int pass6_purge(struct walk *w, const struct raw_entry *entry)
 	if (purge.kind == PURGE_EXTENTS)
 		claim_listed(w, key, entry->value + sizeof(purge), le32_get(purge.count));
 	if (purge.kind == PURGE_LOB) {
-		rc = remember_lob(w, key, le64_get(purge.lob));
+		rc = remember_lob(w, key, &purge);
 		if (rc)
 			return rc;
 	}

@@ -68,7 +68,7 @@ enum owner_kind { OWNER_INODE, OWNER_XATTR, OWNER_PURGE };
 struct lob_owner {
 	uint64_t lob;
 	uint64_t id;       /* inode number or purge key */
-	uint64_t expected; /* OWNER_XATTR: blocks */
+	uint64_t expected; /* OWNER_XATTR: blocks; OWNER_PURGE: first block that is left */
 	uint8_t kind;      /* enum owner_kind */
 	bool has_extents;
 };

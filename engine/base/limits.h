@@ -24,7 +24,7 @@
 #define MTR_GROUPS_MAX 16u      /* bitmap pages that one mtr changes */
 #define MTR_EDITS_MAX 1024u     /* staged inserts, updates and deletes: two per block of a WRITE */
 #define MTR_LATCH_TRIES 32u     /* optimistic tries before the index latches are taken X */
-#define RESERVE_EXTENTS_MAX WRITE_BLOCKS_MAX /* pieces of one space reservation: any free block will do */
+#define RESERVE_EXTENTS_MAX WRITE_BLOCKS_MAX /* pieces of one reservation: any free block */
 
 #define THREADS_MAX 1024u       /* threads inside one volume at once */
 #define CACHE_BYTES_DEFAULT (256u << 20)

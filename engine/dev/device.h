@@ -59,7 +59,7 @@ void dev_close(struct device *dev); /* NULL is allowed */
 
 enum dev_open_flags {
 	DEV_READ_ONLY = 1,
-	DEV_NO_LOCK = 2,     /* neither lock nor O_EXCL: for read-only inspection of a mounted volume */
+	DEV_NO_LOCK = 2,     /* neither lock nor O_EXCL: to look at a mounted volume */
 	DEV_SHARED_LOCK = 4, /* read lock: several readers, no writer */
 };
 
@@ -70,7 +70,8 @@ enum dev_open_flags {
  * Waits up to wait_ns for the lock: -BE_BUSY when somebody still holds it.
  * Batches go through io_uring where the kernel allows it, else pread/pwrite.
  */
-int dev_open_file(struct device **out, const char *path, unsigned flags, uint64_t wait_ns) must_check;
+int dev_open_file(struct device **out, const char *path, unsigned flags,
+		  uint64_t wait_ns) must_check;
 
 /* --- overlay.c: writes stay in memory -------------------------------------- */
 

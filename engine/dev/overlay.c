@@ -61,7 +61,8 @@ static int write_piece(struct overlay *overlay, const uint8_t *buf, size_t len, 
 			      block * BLOCK_SIZE);
 		if (rc == 0)
 			rc = sparse_write(&overlay->contents, whole,
-					  left < BLOCK_SIZE ? left : BLOCK_SIZE, block * BLOCK_SIZE);
+					  left < BLOCK_SIZE ? left : BLOCK_SIZE,
+					  block * BLOCK_SIZE);
 		if (rc)
 			return rc;
 	}

@@ -83,7 +83,8 @@ struct run {
 	struct volume *volume;
 	struct core *core;
 	char *snapshot[SCRIPT_STATEMENTS_MAX + 1];
-	size_t durable_at[SCRIPT_STATEMENTS_MAX + 1]; /* event from which snapshot i is the oldest allowed */
+	/* Event from which on snapshot i is the oldest allowed. */
+	size_t durable_at[SCRIPT_STATEMENTS_MAX + 1];
 };
 
 struct place {
@@ -94,7 +95,9 @@ struct place {
 
 static noreturn void fail(const struct run *run, const struct place *place, const char *what)
 {
-	fprintf(stderr, "crash_core: %s\n  workload: %s\n  cut before event %zu, mode %d, seed %" PRIu64 "\n",
+	fprintf(stderr,
+		"crash_core: %s\n  workload: %s\n  cut before event %zu, mode %d, seed %" PRIu64
+		"\n",
 		what, run->name, place->event, place->mode, place->seed);
 	exit(1);
 }
@@ -198,8 +201,8 @@ static void judge_contents(const struct run *run, const struct place *place, str
 			return;
 		}
 	}
-	fprintf(stderr, "found:\n%s\noldest allowed:\n%s\nlast:\n%s\n", found, run->snapshot[oldest],
-		run->snapshot[run->script.count]);
+	fprintf(stderr, "found:\n%s\noldest allowed:\n%s\nlast:\n%s\n", found,
+		run->snapshot[oldest], run->snapshot[run->script.count]);
 	fail(run, place, "not a state between two operations, or a durable one is lost");
 }
 
@@ -230,7 +233,8 @@ static int open_state(struct device *dev, struct volume **volume, struct core **
 	return rc;
 }
 
-static void judge(const struct run *run, const struct place *place, struct device *dev, bool further)
+static void judge(const struct run *run, const struct place *place, struct device *dev,
+		  bool further)
 {
 	struct volume *volume;
 	struct core *core;
@@ -344,7 +348,8 @@ int main(int argc, char **argv)
 		for (size_t k = 0; k < n; k++, pair++)
 			if (pair % pairs_step == 0)
 				try_pair(operations[i], operations[k], pair / pairs_step % 2);
-	printf("crash_core: %" PRIu64 " workloads, %" PRIu64 " states, %" PRIu64 " of them after a cut in recovery\n",
+	printf("crash_core: %" PRIu64 " workloads, %" PRIu64 " states, %" PRIu64
+	       " of them after a cut in recovery\n",
 	       workloads, states, cuts_in_recovery);
 	return 0;
 }

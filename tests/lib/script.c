@@ -280,7 +280,8 @@ static bool describe_xattrs(struct core *core, uint64_t ino, uint32_t *crc)
 		return false;
 	/* Sums of CRCs: their order is that of hashes, which does not matter. */
 	for (size_t at = 0; at < len; at += strlen(list + at) + 1) {
-		if (core_getxattr(core, VIEW_BASE, ino, list + at, value, sizeof(value), &value_len))
+		if (core_getxattr(core, VIEW_BASE, ino, list + at, value, sizeof(value),
+				  &value_len))
 			return false;
 		*crc += crc32c(crc32c(0, list + at, strlen(list + at)), value, value_len);
 	}
@@ -339,7 +340,8 @@ static void walk(struct core *core, uint64_t ino, const char *path, struct lines
 		char *child;
 
 		check(asprintf(&child, "%s/%s", path, names->name[i]) > 0);
-		if (core_lookup(core, VIEW_BASE, ino, names->name[i], strlen(names->name[i]), &attr)) {
+		if (core_lookup(core, VIEW_BASE, ino, names->name[i], strlen(names->name[i]),
+				&attr)) {
 			fprintf(stderr, "snapshot: %s is listed but not found\n", child);
 			lines->failed = true;
 		} else {

@@ -1,28 +1,89 @@
 #!/bin/bash
-# What went wrong in comparable filesystems (cases.c), with and without the
-# kernel's writeback cache; and that the volume is whole afterwards.
+# Faults that users of comparable filesystems have reported, by name in
+# cases_tool.c; and those among them that take more than one program:
+#
+#	an unlinked open file, kill -9, mount: its space is back
+#	df and df -i follow what is made and deleted
+#	fsck of a mounted image, with wrong usage, interrupted
 . "$(dirname "$0")/lib.sh"
-cases=$BUILD/tests/mount/cases
-[ -x "$cases" ] || skip 'tests/mount/cases is not built'
+tool=$BUILD/tests/mount/cases_tool
+[ -x "$tool" ] || skip 'tests/mount/cases_tool is not built'
 
+used() { df --output=used "$mnt" | tail -n 1 | tr -d ' '; }
+inodes() { df --output=iused "$mnt" | tail -n 1 | tr -d ' '; }
+fsck_data() { "$fsck" -n -f --data "$image" || fail 'fsck complains'; }
+
+# Each case, with both ways of writing; what one leaves is looked at again after a mount.
+volume 256M
 for writeback in on off; do
-	volume 256M
 	serve -o "writeback=$writeback"
-	"$cases" "$mnt"
-	free_before=$(df --output=used "$mnt" | tail -n 1)
-	rm -rf "${mnt:?}"/*
-	less_used() { [ "$(df --output=used "$mnt" | tail -n 1)" -lt 2000 ]; }
-	eventually less_used
-	same "$(df --output=iused "$mnt" | tail -n 1 | tr -d " ")" 1
-	echo "writeback=$writeback: $free_before KiB were used, and came back"
+	mkdir "$mnt/$writeback"
+	for name in $("$tool"); do
+		mkdir "$mnt/$writeback/$name"
+		timeout 60 "$tool" "$name" "$mnt/$writeback/$name" ||
+			fail "case $name, writeback=$writeback"
+	done
+	find "$mnt" -type f -size -100M -print0 | sort -z | xargs -0 sha256sum >"$work/sums"
 	unserve
-	fsck_clean
-done
-
-if command -v sqlite3 >/dev/null; then
-	volume 64M
 	serve
-	sqlite3 "$mnt/db" 'pragma journal_mode=wal; create table t(x); insert into t values(1),(2);' >/dev/null
-	same "$(sqlite3 "$mnt/db" 'select sum(x) from t;')" 3
+	sha256sum --quiet -c "$work/sums"
+	timeout 60 "$tool" time_stamps "$mnt/$writeback/time_stamps"
 	unserve
-fi
+done
+fsck_data
+
+# Counts follow what is made and deleted, exactly (16).
+serve
+empty=$(used) inodes_empty=$(inodes)
+mkdir "$mnt/counted"
+for i in $(seq 200); do head -c 40000 /dev/zero >"$mnt/counted/$i"; done
+same "$(inodes)" $((inodes_empty + 201))
+grown=$(($(used) - empty))
+[ $grown -ge 8000 ] && [ $grown -le 8800 ] || fail "200 files of 40 KiB take $grown KiB"
+ln "$mnt/counted/1" "$mnt/counted/link"
+same "$(inodes)" $((inodes_empty + 201))
+rm -r "$mnt/counted"
+counts_are_back() { [ "$(used)" -le $((empty + 100)) ] && [ "$(inodes)" -eq "$inodes_empty" ]; }
+eventually counts_are_back
+
+# Opened, unlinked, written to; the server dies; the space is back (9).
+empty=$(used)
+exec 9>"$mnt/unlinked"
+rm "$mnt/unlinked"
+head -c 60M /dev/zero >&9
+sync "$mnt"
+exec 8<"$mnt" # something to sync by
+[ "$(used)" -ge $((empty + 60000)) ] || fail 'the unlinked file takes no space'
+kill -9 "$server"
+server_ended 137 2>/dev/null
+exec 9>&- 8<&-
+fsck_data
+serve
+counts_are_back() { [ "$(used)" -le $((empty + 100)) ] && [ "$(inodes)" -eq "$inodes_empty" ]; }
+eventually counts_are_back
+
+# fsck of a mounted image: only to look (34).
+fails 8 'in use' "$fsck" "$image"
+"$fsck" -n "$image" >"$work/fsck.log" 2>&1 || [ $? -ne 8 ] || fail 'fsck -n does not look'
+unserve
+fails 16 'Usage|usage' "$fsck"
+fails 16 'Usage|usage' "$fsck" -n -p "$image"
+fails 16 'Usage|usage|invalid' "$fsck" --nonsense "$image"
+
+# Interrupted (35): a volume with enough contents to be at it for a while.
+serve
+for i in $(seq 6); do head -c 24M /dev/urandom >"$mnt/big.$i"; done
+unserve
+code=0
+for wait in 0.02 0.005 0.05; do
+	"$fsck" -n -f --data "$image" >/dev/null 2>&1 &
+	checker=$!
+	sleep $wait
+	kill -INT $checker 2>/dev/null || true
+	code=0
+	wait $checker || code=$?
+	[ $code -eq 32 ] && break
+	[ $code -eq 0 ] || fail "an interrupted fsck ended with $code"
+done
+[ $code -eq 32 ] || echo 'fsck was faster than its interruption'
+fsck_data

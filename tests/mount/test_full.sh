@@ -5,9 +5,9 @@
 fill=$BUILD/tests/mount/fill_tool
 [ -x "$fill" ] || skip 'tests/mount/fill_tool is not built'
 
-used() { df --output=used "$mnt" | tail -n 1; }
-inodes() { df --output=iused "$mnt" | tail -n 1; }
-available() { df --output=avail "$mnt" | tail -n 1; }
+used() { df --output=used "$mnt" | tail -n 1 | tr -d ' '; }
+inodes() { df --output=iused "$mnt" | tail -n 1 | tr -d ' '; }
+available() { df --output=avail "$mnt" | tail -n 1 | tr -d ' '; }
 # Directories' own pages are freed lazily: some of them may stay.
 is_back() { [ "$(used)" -le $((empty + ${1:-300})) ] && [ "$(inodes)" -eq "$inodes_empty" ]; }
 

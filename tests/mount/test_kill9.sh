@@ -42,7 +42,7 @@ verify() {
 		keep "round $1 is not what was promised"
 }
 
-used() { df --output=used "$mnt" | tail -n 1; }
+used() { df --output=used "$mnt" | tail -n 1 | tr -d ' '; }
 
 choose() { RANDOM=$((seed * 7919 % 32768)); }
 

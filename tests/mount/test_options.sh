@@ -42,6 +42,24 @@ cp "$work/data" "$mnt/data"
 cmp "$work/data" "$mnt/data"
 sum=$(sha256sum <"$work/data")
 unserve
+# As many requests at once as allowed, and no more; one is enough for everything.
+workers() { cat "/proc/$server/task"/*/comm | grep -c blinkfs-worker; }
+sync_files() {
+	local i j jobs=()
+	for i in $(seq "$1"); do
+		(for j in $(seq 30); do echo "$j" >"$mnt/sync.$i" && sync "$mnt/sync.$i"; done) &
+		jobs+=($!)
+	done
+	wait "${jobs[@]}"
+	for i in $(seq "$1"); do same "$(cat "$mnt/sync.$i")" 30; done
+}
+for threads in 1 8; do
+	serve -o "max_threads=$threads"
+	sync_files 24
+	[ "$(workers)" -le "$threads" ] || fail "$(workers) workers"
+	[ "$threads" -eq 1 ] || [ "$(workers)" -gt 4 ] || fail "only $(workers) workers"
+	unserve
+done
 serve -o max_threads=128
 same "$(sha256sum <"$mnt/data")" "$sum"
 unserve

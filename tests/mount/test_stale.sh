@@ -39,12 +39,3 @@ for round in 1 2 3; do
 done
 unserve
 fsck_clean
-
-# A dead mount of somebody else's is not ours to clear: say how.
-volume
-serve
-kill -9 "$server"
-server_ended 137 2>/dev/null
-if [ "$(id -u)" -ne 0 ]; then
-	unmount "$mnt"
-fi

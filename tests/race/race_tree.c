@@ -288,7 +288,9 @@ static void interleavings(void)
 	struct scene scenes[] = {
 		/* between the two phases of a split: searches, other inserts, deletions */
 		{.point = "split:published", .victim = insert_between, .meanwhile = search_all},
-		{.point = "split:published", .victim = insert_between, .meanwhile = insert_elsewhere},
+		{.point = "split:published",
+		 .victim = insert_between,
+		 .meanwhile = insert_elsewhere},
 		{.point = "split:published", .victim = insert_between, .meanwhile = delete_most},
 		/* before the parent is latched: its page splits, dies, is raised */
 		{.point = "split:install", .victim = insert_between, .meanwhile = insert_elsewhere},

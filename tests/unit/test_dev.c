@@ -559,7 +559,8 @@ Test(record, torn)
 
 			apply(lost, cut, 0);
 			apply(whole, cut, 1);
-			cr_assert_eq(dev_record_state(dev, cut, CUT_TORN, seed, &state, &varies), 0);
+			cr_assert_eq(dev_record_state(dev, cut, CUT_TORN, seed, &state, &varies),
+				     0);
 			cr_assert_eq(dev_read(state, actual, DISK_BYTES, 0), 0);
 			for (size_t at = 0; at < DISK_BYTES; at += 512) {
 				bool as_lost = memcmp(actual + at, lost + at, 512) == 0;

@@ -276,6 +276,16 @@ FAULT(purge_outside, 604, STAYS)
 	image_insert(i, INDEX_PURGE, &key, &purge, sizeof(purge));
 }
 
+FAULT(purge_past_an_extent, 305, STAYS)
+{
+	struct key key = image_key_ino(0);
+
+	cr_assert(image_find(i, INDEX_PURGE, &key));
+	cr_assert_eq(((struct disk_purge *)image_value(i, NULL))->kind, PURGE_LOB);
+	((struct disk_purge *)image_value(i, NULL))->first = le64_make(1);
+	image_store(i, true);
+}
+
 FAULT(purge_above_mark, 605, REPAIRED)
 {
 	image_set_counter(i, COUNTER_PURGE, 1);

@@ -1,0 +1,76 @@
+#!/bin/bash
+# fsck.blinkfs and blinkfs dump as programs: exit codes, volumes that are mounted.
+. "$(dirname "$0")/lib.sh"
+
+# usage
+fails 16 'one volume is needed' "$fsck"
+fails 16 'one volume is needed' "$fsck" a b
+fails 16 'unknown option' "$fsck" -z "$image"
+fails 16 'excludes' "$fsck" -n -y "$image"
+fails 0 'Usage: fsck.blinkfs' "$fsck" --help
+fails 0 '^fsck.blinkfs [0-9]' "$fsck" -V
+
+# operational errors
+fails 8 'No such file' "$fsck" "$work/nothing"
+head -c 100000 /dev/zero >"$work/zeros"
+fails 8 'not a blinkfs volume' "$fsck" -y "$work/zeros"
+
+# a healthy volume
+volume 64M
+fails 0 ': clean$' "$fsck" "$image"
+fails 0 ': 0 files, 1 directories, [0-9]+/[0-9]+ blocks$' "$fsck" -f "$image"
+
+# mounted: refused, unless it only looks; dump looks always
+serve
+mkdir "$mnt/dir"
+echo hello >"$mnt/dir/file"
+head -c 1000000 /dev/urandom >"$mnt/big"
+sync -f "$mnt/big"
+fails 8 'in use' "$fsck" -y "$image"
+fails 8 'in use' "$fsck" "$image"
+"$fsck" -n "$image" >"$work/out" 2>&1 || true
+grep -q 'may be wrong' "$work/out" || fail 'no warning about the mount'
+fails 0 'page_size' "$blinkfs" dump super "$image"
+fails 0 '"file"' "$blinkfs" dump -r index dirents "$image"
+unserve
+
+fails 0 ': 2 files, 2 directories, ' "$fsck" -f -n --data "$image"
+fails 0 '"big"' "$blinkfs" dump index dirents "$image"
+fails 0 'mode 040755' "$blinkfs" dump inode 1 "$image"
+fails 1 'no such key' "$blinkfs" dump inode 999999 "$image"
+fails 2 'Usage' "$blinkfs" dump nonsense "$image"
+
+# damaged contents: named, left, flagged; no mount writes to it before it is right again
+block=$("$blinkfs" dump index lob "$image" | sed -n 's/.*at block \([0-9]*\).*/\1/p' | head -1)
+dd if="$image" of="$work/saved" bs=4096 skip="$block" count=1 status=none
+printf damage | dd of="$image" bs=4096 seek="$block" conv=notrunc status=none
+fails 0 ': clean$' "$fsck" "$image"
+fails 4 '^\[801\] .*: /big, inode [0-9]+, offset 0: block' "$fsck" -f -n --data "$image"
+fails 4 '^\[801\]' "$fsck" -y -f --data "$image"
+fails 3 'run fsck' "$blinkfs" "$image" "$mnt"
+dd if="$work/saved" of="$image" bs=4096 seek="$block" conv=notrunc status=none
+fails 4 '^\[3\] .*damaged' "$fsck" -n --data "$image"
+fails 1 '^\[3\] .*damaged' "$fsck" -p --data "$image"
+fails 0 ': clean$' "$fsck" "$image"
+
+# a broken superblock comes back from its copy
+printf broken | dd of="$image" bs=1 seek=200 conv=notrunc status=none
+fails 4 '^\[1\] ' "$fsck" -n "$image"
+fails 1 '^\[1\] ' "$fsck" -a "$image"
+fails 0 ': clean$' "$fsck" "$image"
+
+# without a terminal nothing is asked and nothing repaired
+printf broken | dd of="$image" bs=1 seek=200 conv=notrunc status=none
+fails 4 '^\[1\] ' "$fsck" "$image"
+fails 1 '^\[1\] ' "$fsck" -y "$image"
+
+# killed in the middle: the log is replayed in memory by -n, for good without
+serve
+touch "$mnt/after"
+sync "$mnt/after"
+kill -9 "$server"
+wait "$server" || true
+umount -l "$mnt" 2>/dev/null || fusermount3 -u -z "$mnt"
+fails 0 ': 3 files, 2 directories, ' "$fsck" -n "$image"
+fails 0 ': 3 files, 2 directories, ' "$fsck" -p "$image"
+fails 0 ': clean$' "$fsck" "$image"
