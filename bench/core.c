@@ -16,8 +16,8 @@
  * nothing.  VOLUME, at least as large, is formatted, whatever it holds.  Each thread has a
  * directory of its own; M is the number of files of each.
  */
-#include "engine/base/error.h"
 #include "fs/core.h"
+#include "engine/base/error.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -102,12 +102,21 @@ server_end()
 	wait "$server_pid"
 }
 
+fs_unmount()
+{
+	if [ "$(id -u)" = 0 ]; then
+		umount "$mount_dir" || { umount -l "$mount_dir"; return 1; }
+	else
+		fusermount3 -u "$mount_dir" || { fusermount3 -uz "$mount_dir"; return 1; }
+	fi
+}
+
 # Unmounts and waits until it is all done.  quietly: as much of it as there is.
 fs_down()
 {
 	status=0
 	if is_mounted; then
-		umount "$mount_dir" || { status=1; umount -l "$mount_dir"; }
+		fs_unmount || status=1
 	fi
 	if [ -n "$server_pid" ]; then
 		[ "${1:-}" = quietly ] && kill "$server_pid" 2>/dev/null

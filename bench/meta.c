@@ -155,7 +155,7 @@ struct name {
 static struct name name_of(const struct thread *thread, unsigned i)
 {
 	const struct load *load = thread->load;
-	const char *prefix = load->absent		 ? "absent"
+	const char *prefix = load->absent                 ? "absent"
 			     : load->operation->cleans_up ? load->operation->name
 							  : "file";
 	struct name name;

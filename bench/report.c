@@ -94,8 +94,8 @@ static void add(struct report *report, const struct line *line)
 		fail("too many rounds");
 	series->rate[series->count] = number_in(line->result, "rate");
 	if (files > 0)
-		series->cpu_us[series->count] =
-			number_in(line->result, "cpu_us") + line->server_cpu_us / files;
+		series->cpu_us[series->count] = number_in(line->result, "cpu_us") +
+						line->server_cpu_us / files;
 	series->count++;
 	if (report->lines_count == report->lines_cap) {
 		report->lines_cap = report->lines_cap * 2 + 64;
@@ -181,7 +181,7 @@ static void print_table(const struct report *report)
 			printf("   %-8.2f", ratio(report, s, n));
 		puts("");
 	}
-	puts("\nmedians; operations a second (seq*: MiB a second), CPU of client and server for one");
+	puts("\nmedians: operations a second (seq*: MiB a second), us of CPU for one operation");
 }
 
 /* -------------------------------------------------------------------- JSON */
@@ -195,8 +195,8 @@ static void write_summary(FILE *out, const struct report *report)
 		for (unsigned s = 1; s < report->systems; s++) {
 			if (ratio(report, s, n) == 0)
 				continue;
-			fprintf(out, "%s\n    \"%s_%s\": %.3f", comma, report->name[n], report->system[s],
-				ratio(report, s, n));
+			fprintf(out, "%s\n    \"%s_%s\": %.3f", comma, report->name[n],
+				report->system[s], ratio(report, s, n));
 			comma = ",";
 		}
 	fputs("\n  },\n", out);

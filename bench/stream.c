@@ -136,7 +136,8 @@ int main(int argc, char **argv)
 		else
 			optind = argc; /* falls into the usage below */
 	}
-	if (optind != argc - 1 || mib == 0 || (strcmp(op, "write") != 0 && strcmp(op, "read") != 0)) {
+	if (optind != argc - 1 || mib == 0 ||
+	    (strcmp(op, "write") != 0 && strcmp(op, "read") != 0)) {
 		fputs("usage: stream FILE --op write|read [--mib N]\n", stderr);
 		return 2;
 	}

@@ -89,9 +89,10 @@ struct walk {
 	struct lob_visitor *visitor;
 };
 
-static bool still_covers(const void *page, const struct key *key)
+/* A page that was found may have died, been split, or, as the root, been raised. */
+static bool still_covers(const void *page, const struct key *key, unsigned level)
 {
-	return !(tree_page(page)->head.flags & PAGE_DEAD) &&
+	return !(tree_page(page)->head.flags & PAGE_DEAD) && tree_page(page)->head.level == level &&
 	       page_covers(page, key->bytes, key->len);
 }
 
@@ -104,10 +105,10 @@ static int get_leaf(struct walk *w, const struct key *key, struct frame **out)
 
 		if (rc)
 			return rc;
+		os_point("lob:leaf_located");
 		latch_s(&(*out)->latch);
-		if (still_covers((*out)->data, key))
+		if (still_covers((*out)->data, key, 0))
 			return 0;
-		/* Split or merged since it was found. */
 		unlatch_s(&(*out)->latch);
 		pool_put(*out);
 	}
@@ -280,7 +281,7 @@ void lob_prefetch(struct volume *volume, uint64_t lob, uint64_t from)
 		const void *page = parent->data;
 
 		latch_s(&parent->latch);
-		if (tree_page(page)->head.level == 1 && still_covers(page, &key)) {
+		if (still_covers(page, &key, 1)) {
 			unsigned slots = le16_get(tree_page(page)->slot_count);
 
 			for (unsigned slot = page_child_slot(page, key.bytes, key.len);

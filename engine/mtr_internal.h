@@ -21,6 +21,8 @@ struct leaf {
 	unsigned index;
 	struct key low, high;
 	bool latched;
+	bool closes_range;       /* has the first entry >= a wanted range's high key */
+	struct key range_high;
 	unsigned first_edit, edit_count; /* commit: its part of the sorted edits */
 };
 

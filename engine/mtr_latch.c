@@ -109,6 +109,15 @@ static int locate_leaf(struct mtr *m, unsigned index, const struct key *key, str
 	return 0;
 }
 
+/* The leaf has to have an entry >= high still when it is latched. */
+static void close_range(struct leaf *leaf, const struct key *high)
+{
+	if (!leaf->closes_range || key_compare(high->bytes, high->len, leaf->range_high.bytes,
+					       leaf->range_high.len) > 0)
+		leaf->range_high = *high;
+	leaf->closes_range = true;
+}
+
 /*
  * Leaves from the one that covers low to the one with the first entry >= high,
  * or as many as RANGE_PAGES_MAX and MTR_PAGES_MAX allow.
@@ -128,8 +137,10 @@ static int locate_range(struct mtr *m, const struct want *want)
 		if (leaf->high.len == 0)
 			break;
 		if (last.len > 0 && key_compare(last.bytes, last.len, want->high.bytes,
-						want->high.len) >= 0)
+						want->high.len) >= 0) {
+			close_range(leaf, &want->high);
 			break;
+		}
 		at = leaf->high;
 	}
 	return 0;
@@ -172,13 +183,21 @@ static int leaf_order(const void *a, const void *b)
 static bool is_unchanged(const struct leaf *leaf)
 {
 	const void *page = leaf->frame->data;
-	struct key low, high;
+	struct key low, high, last;
 
 	if (page_is_dead(page) || tree_page(page)->head.level != 0)
 		return false;
 	page_low(page, &low);
 	page_high(page, &high);
-	return key_equal(&low, &leaf->low) && key_equal(&high, &leaf->high);
+	if (!key_equal(&low, &leaf->low) || !key_equal(&high, &leaf->high))
+		return false;
+	if (!leaf->closes_range)
+		return true;
+	/* The entry that closed the range may have moved on to the next leaf. */
+	if (page_slots(page) == 0)
+		return false;
+	page_key(page, page_slots(page) - 1, &last);
+	return key_compare(last.bytes, last.len, leaf->range_high.bytes, leaf->range_high.len) >= 0;
 }
 
 static bool latch_and_verify(struct mtr *m)

@@ -334,6 +334,14 @@ static bool is_parent_for(const void *page, const struct pending *pending)
 	       page_covers(page, pending->at.bytes, pending->at.len);
 }
 
+static bool has_entry(const void *page, const struct key *key)
+{
+	bool exact;
+
+	page_lower_bound(page, key->bytes, key->len, &exact);
+	return exact;
+}
+
 /* Where a full parent should be split, when an entry is to go in at `at`. */
 static struct key parent_boundary(const void *page, const struct key *at)
 {
@@ -356,7 +364,6 @@ static void install(struct smo *smo, struct frame *parent, const struct pending 
 	bool exact;
 	unsigned slot = page_lower_bound(parent->data, pending->at.bytes, pending->at.len, &exact);
 
-	check(!exact);
 	redo_page(redo, parent, REC_INSERT,
 		  redo_insert(redo->body, slot, pending->at.bytes, pending->at.len, &child,
 			      sizeof(child)));
@@ -388,6 +395,10 @@ static int try_install(struct smo *smo, const struct key *key, unsigned level, b
 	latch_x(&parent->latch);
 	if (!still_pending(&pending) || !is_parent_for(parent->data, &pending)) {
 		rc = -BE_AGAIN;
+	} else if (has_entry(parent->data, &pending.at)) {
+		rc = corrupt_at(smo->tree->volume,
+				atomic_load_explicit(&parent->pageno, memory_order_relaxed),
+				"tree_split", "INCOMPLETE page whose sibling has an entry");
 	} else if (page_room(parent->data, page_size) < page_cost(pending.at.len, sizeof(le64))) {
 		*full = true;
 		*boundary = parent_boundary(parent->data, &pending.at);

@@ -12,7 +12,10 @@
 #ifndef BLINKFS_FSCK_DUMP_H
 #define BLINKFS_FSCK_DUMP_H
 
-/* argv[0] is "dump".  Returns an exit code: 0, 1 (nothing found, damaged), 2 (usage, cannot open). */
+/*
+ * argv[0] is "dump".  Returns an exit code: 0; 1, nothing found or damaged; 2, wrong
+ * usage or the volume cannot be opened.
+ */
 int dump_main(int argc, char **argv);
 
 #endif

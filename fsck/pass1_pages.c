@@ -245,49 +245,63 @@ static int walk_chain(struct tree_walk *t, const uint8_t *page, const struct raw
 	}
 }
 
-/* Reads children [first, ...) of a page of level 1 into the batch; *count of them, ok[] says which are good. */
-static int read_batch(struct tree_walk *t, const uint8_t *page, unsigned first, unsigned *count,
-		      bool *ok)
+/* Children of a page of level 1 that are read at once. */
+struct batch {
+	unsigned count; /* consecutive slots of the parent */
+	uint64_t child[BATCH_PAGES];
+	bool good[BATCH_PAGES];
+};
+
+static uint8_t *batch_page(const struct tree_walk *t, unsigned i)
 {
-	struct dev_request requests[BATCH_PAGES];
+	return t->batch + (size_t)i * t->w->raw.geo.page_size;
+}
+
+/* Enters as many children as fit, and reads them; results are left in `requests`. */
+static int request_batch(struct tree_walk *t, const uint8_t *page, unsigned first,
+			 struct batch *batch, struct dev_request *requests)
+{
 	uint32_t page_size = t->w->raw.geo.page_size;
-	uint64_t from = le64_get(raw_head(page)->pageno);
-	unsigned left = raw_slots(page) - first, wanted = 0;
-	const char *why;
-	int rc;
+	unsigned left = raw_slots(page) - first, fit = BATCH_BYTES / page_size, wanted = 0;
 
 	if (!t->batch)
 		t->batch = malloc(BATCH_BYTES);
 	if (!t->batch)
 		return -ENOMEM;
-	*count = left < BATCH_BYTES / page_size ? left : BATCH_BYTES / page_size;
-	for (unsigned i = 0; i < *count; i++) {
-		uint64_t child = raw_child(page, first + i);
-
-		ok[i] = enter(t, child, from);
-		if (ok[i])
+	batch->count = left < fit ? left : fit;
+	for (unsigned i = 0; i < batch->count; i++) {
+		batch->child[i] = raw_child(page, first + i);
+		batch->good[i] = enter(t, batch->child[i], le64_get(raw_head(page)->pageno));
+		if (batch->good[i])
 			requests[wanted++] = (struct dev_request){
-				.buf = t->batch + (size_t)i * page_size,
+				.buf = batch_page(t, i),
 				.len = page_size,
-				.offset = child * BLOCK_SIZE,
+				.offset = batch->child[i] * BLOCK_SIZE,
 			};
 	}
-	rc = wanted ? dev_batch(t->w->raw.dev, requests, wanted) : 0;
-	if (rc == -ENOMEM)
-		return rc;
-	for (unsigned i = 0, request = 0; i < *count; i++) {
-		uint64_t child = raw_child(page, first + i);
-		const uint8_t *data = t->batch + (size_t)i * page_size;
+	return wanted && dev_batch(t->w->raw.dev, requests, wanted) == -ENOMEM ? -ENOMEM : 0;
+}
 
-		if (!ok[i])
+static int read_batch(struct tree_walk *t, const uint8_t *page, unsigned first, struct batch *batch)
+{
+	struct dev_request requests[BATCH_PAGES];
+	int rc = request_batch(t, page, first, batch, requests);
+
+	if (rc)
+		return rc;
+	for (unsigned i = 0, request = 0; i < batch->count; i++) {
+		const uint8_t *data = batch_page(t, i);
+		const char *why;
+
+		if (!batch->good[i])
 			continue;
 		rc = requests[request++].result;
 		why = error_text(rc);
 		if (!rc)
-			rc = raw_judge_page(&t->w->raw, child, data, &why);
+			rc = raw_judge_page(&t->w->raw, batch->child[i], data, &why);
 		if (rc)
-			refuse(t, child, rc, why);
-		ok[i] = !rc && judge(t, child, data, 0);
+			refuse(t, batch->child[i], rc, why);
+		batch->good[i] = !rc && judge(t, batch->child[i], data, 0);
 	}
 	return 0;
 }
@@ -310,19 +324,18 @@ static void child_fences(const uint8_t *page, unsigned slot, struct raw_key *low
 
 static int walk_leaves(struct tree_walk *t, const uint8_t *page)
 {
-	unsigned slots = raw_slots(page), count = 0;
-	bool ok[BATCH_PAGES];
+	unsigned slots = raw_slots(page);
+	struct batch batch = {0};
 	int rc = 0;
 
-	for (unsigned first = 0; first < slots && !rc; first += count) {
-		rc = read_batch(t, page, first, &count, ok);
-		for (unsigned i = 0; i < count && !rc; i++) {
+	for (unsigned first = 0; first < slots && !rc; first += batch.count) {
+		rc = read_batch(t, page, first, &batch);
+		for (unsigned i = 0; i < batch.count && !rc; i++) {
 			struct raw_key low, high;
 
 			child_fences(page, first + i, &low, &high);
-			if (ok[i])
-				rc = walk_chain(t, t->batch + (size_t)i * t->w->raw.geo.page_size,
-						&low, &high);
+			if (batch.good[i])
+				rc = walk_chain(t, batch_page(t, i), &low, &high);
 			else
 				t->level[0].known = false;
 		}

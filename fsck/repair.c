@@ -329,9 +329,13 @@ static bool has_counters(const struct fsck_result *result)
 	return false;
 }
 
-int repair_engine(struct device *dev, const struct fsck_result *result)
+int repair_engine(struct device *dev, uint64_t cache_bytes, const struct fsck_result *result)
 {
-	const struct volume_options options = {.no_background = true, .ignore_damage = true};
+	const struct volume_options options = {
+		.no_background = true,
+		.ignore_damage = true,
+		.cache_bytes = cache_bytes,
+	};
 	struct device *borrowed;
 	struct volume *volume;
 	int rc = borrow_device(&borrowed, dev), closed;

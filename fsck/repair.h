@@ -28,7 +28,11 @@ bool repair_has_engine(const struct fsck_result *result);
 
 /* The log is empty, nothing else has the volume open. */
 int repair_bitmaps(struct device *dev, const struct fsck_result *result, uint64_t lsn) must_check;
-/* Opens the volume, which replays its log, and closes it again; `dev` stays open. */
-int repair_engine(struct device *dev, const struct fsck_result *result) must_check;
+/*
+ * Opens the volume, which replays its log, and closes it again; `dev` stays
+ * open.  cache_bytes 0 = the default.
+ */
+int repair_engine(struct device *dev, uint64_t cache_bytes,
+		  const struct fsck_result *result) must_check;
 
 #endif

@@ -176,8 +176,8 @@ static int walk(struct session *s)
 
 	fsck_result_free(&s->result);
 	if (!s->log_empty && !s->distrust) {
-		rc = fsck_recover_and_walk(s->dev, 0, &options, report_found, &s->report,
-					   &s->result);
+		rc = fsck_recover_and_walk(s->dev, s->options->cache_bytes, &options, report_found,
+					   &s->report, &s->result);
 		if (rc == 0 || rc == -ENOMEM || rc == -ECANCELED)
 			return rc;
 		/* Recovery refuses it: what is in place is looked at all the same. */
@@ -218,7 +218,7 @@ static int repair_round(struct session *s)
 	if (s->log_empty && repair_has_bitmaps(&s->result))
 		rc = repair_bitmaps(s->dev, &s->result, s->log_end);
 	else
-		rc = repair_engine(s->dev, &s->result);
+		rc = repair_engine(s->dev, s->options->cache_bytes, &s->result);
 	if (!rc)
 		rc = raw_open(&s->raw, s->dev);
 	return rc ? rc : look_at_log(s);
@@ -258,18 +258,20 @@ static int write_state(struct session *s, uint32_t state)
 static int settle(struct session *s)
 {
 	const struct fsck_result nothing = {0};
-	int rc = s->log_empty ? 0 : repair_engine(s->dev, &nothing);
+	int rc = s->log_empty ? 0 : repair_engine(s->dev, s->options->cache_bytes, &nothing);
 
 	s->changed |= s->flagged || s->primary_bad || s->copy_bad;
 	return rc ? rc : write_state(s, SB_CLEAN);
 }
 
-/* What is wrong stays: no mount writes to it before the next fsck. */
-static int flag_damage(struct session *s)
+/* What is wrong stays, and no mount writes to it before the next fsck. */
+static int leave(struct session *s, bool allowed)
 {
-	if (!s->result.serious && !s->distrust)
-		return 0;
-	return write_state(s, SB_DAMAGED);
+	uint32_t state = le32_get(s->raw.sb.state);
+
+	if (s->result.serious || s->distrust)
+		return write_state(s, SB_DAMAGED);
+	return allowed ? write_state(s, state) : 0; /* for the sake of a broken superblock */
 }
 
 static void summarize(struct session *s)
@@ -298,7 +300,7 @@ static int check_and_repair(struct session *s)
 		return rc;
 	wrong = s->result.problems || s->distrust || (!allowed && (s->primary_bad || s->copy_bad));
 	if (s->options->mode != MODE_NO)
-		rc = wrong ? flag_damage(s) : settle(s);
+		rc = wrong ? leave(s, allowed) : settle(s);
 	else
 		wrong |= s->flagged;
 	summarize(s);

@@ -40,6 +40,7 @@ struct session_options {
 	void (*print)(void *arg, const char *line);   /* without newline */
 	void *arg;
 	uint64_t lock_wait_ns;
+	uint64_t cache_bytes; /* for replay and repairs; 0 = the default */
 };
 
 /* Returns bits of enum fsck_exit. */

@@ -104,7 +104,7 @@ struct walk {
 	struct xattrs_state *xattrs; /* pass 5 */
 	struct lob_state {           /* pass 3: the LOB that is being read */
 		bool any;
-		uint64_t lob, next_block, blocks, end;
+		uint64_t lob, next_block, blocks;
 		size_t owner; /* index of the first owner with lob >= this one */
 	} lob;
 };

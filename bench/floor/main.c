@@ -7,8 +7,9 @@
  * the same kernel options: what is missing to them is the cost of being a
  * filesystem.
  *
- * Threads are fixed and each reads, serves and answers; libfuse's own loop
- * starts and ends threads as load comes and goes, which costs rate.
+ * Threads are fixed, one a CPU unless told otherwise, and each reads, serves
+ * and answers.  The kernel wakes idle readers in turn, so more of them only
+ * cost; libfuse's own loop, which starts and ends threads, costs too.
  */
 #include "bench/floor/ops.h"
 
@@ -17,7 +18,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define THREADS_DEFAULT 4 /* as many as blinkfs lets wait for requests */
 #define THREADS_MAX 64
 
 static void *serve(void *arg)
@@ -45,8 +45,7 @@ static int serve_all(struct fuse_session *session, unsigned threads)
 	pthread_t thread[THREADS_MAX];
 	unsigned started = 0;
 
-	while (started < threads &&
-	       pthread_create(&thread[started], NULL, serve, session) == 0)
+	while (started < threads && pthread_create(&thread[started], NULL, serve, session) == 0)
 		started++;
 	for (unsigned i = 0; i < started; i++)
 		pthread_join(thread[i], NULL);
@@ -79,7 +78,8 @@ out:
 
 int main(int argc, char **argv)
 {
-	unsigned threads = THREADS_DEFAULT;
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned threads = cpus < 1 ? 1 : cpus > THREADS_MAX ? THREADS_MAX : (unsigned)cpus;
 	bool foreground = false;
 	int option;
 

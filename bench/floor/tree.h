@@ -22,18 +22,18 @@ struct entry;
 
 struct contents {
 	pthread_rwlock_t lock;
-	uint8_t *bytes;      /* [lock: lock] */
-	size_t used, cap;    /* [lock: lock] past `used` a file reads as zeros */
+	uint8_t *bytes;   /* [lock: lock] */
+	size_t used, cap; /* [lock: lock] past `used` a file reads as zeros */
 };
 
 struct node {
-	struct stat st;       /* [lock: tree->lock] */
-	uint64_t lookups;     /* [lock: tree->lock] what the kernel knows of */
-	struct node *parent;  /* of a directory [lock: tree->lock] */
+	struct stat st;             /* [lock: tree->lock] */
+	uint64_t lookups;           /* [lock: tree->lock] what the kernel knows of */
+	struct node *parent;        /* of a directory [lock: tree->lock] */
 	struct entry *first, *last; /* of a directory, by cookie [lock: tree->lock] */
-	struct entry *listed; /* where the last listing stopped [lock: tree->lock] */
-	uint64_t cookie_next; /* [lock: tree->lock] */
-	struct contents contents; /* a symbolic link's target too */
+	struct entry *listed;       /* where the last listing stopped [lock: tree->lock] */
+	uint64_t cookie_next;       /* [lock: tree->lock] */
+	struct contents contents;   /* a symbolic link's target too */
 };
 
 struct entry {
@@ -49,8 +49,8 @@ struct tree {
 	pthread_mutex_t lock;
 	struct entry **buckets; /* [lock: lock] */
 	struct node *root;
-	uint64_t ino_next;      /* [lock: lock] */
-	uint64_t nodes;         /* [lock: lock] */
+	uint64_t ino_next; /* [lock: lock] */
+	uint64_t nodes;    /* [lock: lock] */
 };
 
 int tree_create(struct tree **out);

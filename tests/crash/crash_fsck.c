@@ -37,6 +37,7 @@ static int run(struct device *dev, enum session_mode mode, struct output *out)
 		.data = true,
 		.print = collect,
 		.arg = out,
+		.cache_bytes = WORLD_CACHE,
 	};
 
 	out->len = 0;

@@ -88,6 +88,7 @@ static int run(struct device *dev, enum session_mode mode)
 		.force = true,
 		.data = true,
 		.print = collect,
+		.cache_bytes = WORLD_CACHE,
 	};
 
 	last_output[0] = '\0';

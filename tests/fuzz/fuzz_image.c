@@ -149,6 +149,7 @@ static void repair(struct device *dev)
 		.mode = MODE_REPAIR,
 		.force = true,
 		.print = print_nothing,
+		.cache_bytes = WORLD_CACHE,
 	};
 	int bits = session_run_on(dev, "image", &options);
 
@@ -316,7 +317,7 @@ static size_t make_input(uint8_t *out, uint64_t seed)
 int main(int argc, char **argv)
 {
 	uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
-	uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 0) : 300ull * test_scale();
+	uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 0) : 150ull * test_scale();
 	const char *only = argc > 3 ? argv[3] : NULL;
 	uint8_t input[EDITS_MAX * EDIT_BYTES];
 	struct base *base;

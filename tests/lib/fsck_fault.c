@@ -34,14 +34,16 @@ static bool run(const char *path, enum session_mode mode, int bits, int mask, un
 		.data = true,
 		.print = collect,
 		.arg = out,
+		.cache_bytes = WORLD_CACHE,
 	};
-	char text[16];
+	char text[16] = "";
 	int got;
 
 	out->len = 0;
 	out->text[0] = '\0';
 	got = session_run(path, &options);
-	snprintf(text, sizeof(text), number ? "[%u]" : "", number);
+	if (number)
+		snprintf(text, sizeof(text), "[%u]", number);
 	if ((got & mask) == bits && strstr(out->text, text))
 		return true;
 	snprintf(wrong, sizeof(wrong), "mode %d: exit code %d, not %d, or no %s in:\n%s", mode, got,

@@ -8,6 +8,7 @@
 
 #define WORLD_BYTES (8u << 20)
 #define WORLD_PAGE 4096u
+#define WORLD_CACHE (4u << 20)
 #define WORLD_MANY 200u /* files in /many: trees of two levels */
 
 struct world {

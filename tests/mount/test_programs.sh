@@ -71,31 +71,41 @@ versions() {
 	limited diff -r --exclude=.git "$mnt/repository" "$mnt/clone"
 }
 
+# writer, number
+transaction() {
+	cat <<-END
+		.timeout 60000
+		pragma synchronous = full;
+		begin immediate;
+		insert into t(writer, text)
+			select $1, hex(randomblob(100)) from (select 1 from sqlite_master, sqlite_master);
+		update t set text = 'x' || text where id % 5 = $2 % 5;
+		delete from t where id % 40 = $2;
+		commit;
+	END
+}
+
 # Two writers beside a reader.
 database() {
 	local journal=$1 file=$mnt/$1.db job jobs=()
-	sqlite3 "$file" "pragma journal_mode=$journal; create table t(id integer primary key,
-		writer, text); create index i on t(text);" >/dev/null
+	sqlite3 "$file" "pragma journal_mode = $journal;
+		create table t(id integer primary key, writer, text);
+		create index i on t(text);" >/dev/null
 	for job in 1 2; do
-		(
-			for n in $(seq 25); do
-				echo "pragma synchronous=full; .timeout 60000
-				begin immediate;
-				insert into t(writer, text) select $job, hex(randomblob(100))
-					from (select 1 from sqlite_master, sqlite_master);
-				update t set text = 'x' || text where id % 5 = $n % 5;
-				delete from t where id % 40 = $n;
-				commit;" | sed 's/^pragma synchronous=full; /&\n/' |
-					sqlite3 "$file"
-			done
-		) >"$work/sqlite.$job" 2>&1 &
+		for n in $(seq 25); do
+			transaction "$job" "$n" | sqlite3 "$file" || exit 1
+		done >"$work/sqlite.$job" 2>&1 &
 		jobs+=($!)
 	done
 	for job in $(seq 10); do
-		same "$(printf '.timeout 60000\npragma integrity_check;' | sqlite3 "$file")" ok
+		same "$(printf '%s\n' '.timeout 60000' 'pragma integrity_check;' | sqlite3 "$file")" ok
 	done
-	for job in "${jobs[@]}"; do wait "$job" || fail "SQLite with journal_mode=$journal"; done
+	for job in "${jobs[@]}"; do
+		wait "$job" || fail "SQLite with journal_mode=$journal: $(cat "$work"/sqlite.?)"
+	done
 	same "$(cat "$work"/sqlite.?)" ''
+	[ "$(sqlite3 "$file" 'select count(distinct writer) from t')" -eq 2 ] ||
+		fail 'rows are missing'
 	same "$(sqlite3 "$file" 'pragma integrity_check')" ok
 	sqlite3 "$file" .dump | sha256sum >"$work/$journal.sum"
 }

@@ -272,6 +272,7 @@ static int run(const char *path, enum session_mode mode, bool force, struct outp
 		.ask = answer,
 		.cancelled = cancel,
 		.arg = out,
+		.cache_bytes = WORLD_CACHE,
 	};
 
 	out->text[0] = '\0';

@@ -7,7 +7,7 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
-/* --- names -------------------------------------------------------------------------- */
+/* --- names ------------------------------------------------------------------- */
 
 static struct disk_dirent *find_name(struct image *i, uint64_t parent, const char *name)
 {
@@ -171,7 +171,7 @@ FAULT(orphan_with_entries, 415, STAYS)
 	EDIT_INODE(w->many, inode.nlink = le32_make(0));
 }
 
-/* --- extended attributes ---------------------------------------------------------------- */
+/* --- extended attributes ----------------------------------------------------- */
 
 static struct disk_xattr *find_xattr(struct image *i, uint64_t ino, const char *name)
 {
@@ -232,7 +232,7 @@ FAULT(xattr_without_blocks, 506, STAYS)
 	image_store(i, true);
 }
 
-/* --- purge records ------------------------------------------------------------------------- */
+/* --- purge records ----------------------------------------------------------- */
 
 static void insert_purge(struct image *i, uint64_t number, const struct disk_purge *purge)
 {
@@ -291,7 +291,7 @@ FAULT(purge_above_mark, 605, REPAIRED)
 	image_set_counter(i, COUNTER_PURGE, 1);
 }
 
-/* --- bitmaps ---------------------------------------------------------------------------------- */
+/* --- bitmaps ----------------------------------------------------------------- */
 
 FAULT(bitmap_page, 701, REPAIRED)
 {
@@ -335,7 +335,7 @@ FAULT(bits_past_the_end, 704, REPAIRED)
 	image_set_bits(i, i->raw.groups_end + 3, 2, true);
 }
 
-/* --- contents --------------------------------------------------------------------------------- */
+/* --- contents ---------------------------------------------------------------- */
 
 FAULT(data_crc, 801, STAYS)
 {
@@ -350,7 +350,7 @@ FAULT(data_tail, 803, STAYS)
 	EDIT_INODE(w->big, inode.size = le64_make(9 * BLOCK_SIZE + 1));
 }
 
-/* --- superblocks -------------------------------------------------------------------------------- */
+/* --- superblocks ------------------------------------------------------------- */
 
 static void smash_block(struct world *w, uint64_t block)
 {
@@ -374,7 +374,7 @@ FAULT(flagged, 3, REPAIRED)
 	cr_assert_eq(superblock_write(w->dev, &i->raw.sb), 0);
 }
 
-/* --- several at once ---------------------------------------------------------------------------- */
+/* --- several at once --------------------------------------------------------- */
 
 static void many_faults(struct world *w, struct image *i)
 {
