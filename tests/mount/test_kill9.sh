@@ -48,10 +48,10 @@ choose() { RANDOM=$((seed * 7919 % 32768)); }
 
 choose
 pick 4K 16K 16K 64K && page=$picked
-case $page in # the smallest, so that it wraps, and a larger one
-4K) pick 1M 8M ;;
-16K) pick 2M 16M ;;
-64K) pick 8M 32M ;;
+case $page in # a log so small that it wraps, or a larger one; the least cache
+4K) pick 1M 8M && least=1M ;;
+16K) pick 2M 16M && least=4M ;;
+64K) pick 8M 32M && least=16M ;;
 esac
 logsize=$picked
 echo "SEED=$seed, $rounds rounds, pages of $page, a log of $logsize"
@@ -63,7 +63,7 @@ unserve
 for round in $(seq "$rounds"); do
 	choose
 	pick writeback=on writeback=on writeback=off && options=$picked
-	pick cache_size=256M cache_size=16M cache_size=8M && options+=,$picked
+	pick cache_size=256M cache_size=32M "cache_size=$least" && options+=,$picked
 	pick commit_interval=5 commit_interval=1 && options+=,$picked
 	pick 2 4 8 && threads=$picked
 	ms=$((200 + RANDOM % 1800))
