@@ -106,9 +106,12 @@ static int open_log(struct volume *volume)
 	memcpy(place.uuid, volume->sb.log_uuid, sizeof(place.uuid));
 	rc = log_open(&volume->log, &place, le64_get(volume->sb.log_gen),
 		      le64_get(volume->sb.mount_gen));
-	if (rc)
-		message(LOG_ERR, "%s: cannot use the redo log: %s", volume->dev->path,
-			error_text(rc));
+	if (rc == 0)
+		return 0;
+	/* The superblock is good: where its log should be there is something else. */
+	if (rc == -BE_NOVOLUME)
+		rc = -BE_DAMAGE;
+	message(LOG_ERR, "%s: cannot use the redo log: %s", volume->dev->path, error_text(rc));
 	return rc;
 }
 

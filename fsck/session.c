@@ -85,12 +85,6 @@ static int read_superblock(struct session *s)
 	return 0;
 }
 
-static bool is_settled(const struct session *s)
-{
-	return le32_get(s->raw.sb.state) == SB_CLEAN && !s->options->force && !s->options->data &&
-	       !s->primary_bad && !s->copy_bad;
-}
-
 /* ---------------------------------------------------------------------- log */
 
 /* Does the log hold anything but marks and padding? */
@@ -123,6 +117,18 @@ static int scan_log(struct session *s, struct log_scan_result *found)
 		rc = log_scan(log, visit_mtr, &s->log_empty, found);
 	log_close(log);
 	return rc;
+}
+
+/* INV-SB-2: 'clean' is advice, the log is scanned all the same. */
+static bool is_settled(struct session *s)
+{
+	struct log_scan_result found = {0};
+
+	if (le32_get(s->raw.sb.state) != SB_CLEAN || s->options->force || s->options->data ||
+	    s->primary_bad || s->copy_bad)
+		return false;
+	s->log_empty = true;
+	return scan_log(s, &found) == 0 && s->log_empty && !found.damaged;
 }
 
 static int look_at_log(struct session *s)

@@ -80,7 +80,7 @@ static uint64_t seed_of(uint64_t seed, unsigned thread)
 	return random_next(&state);
 }
 
-/* In every other round nearly nothing is synced, so that much can be lost: a whole prefix is not. */
+/* In every other round little is synced: much may be lost then, but never from the middle. */
 static unsigned laziness_of(uint64_t seed)
 {
 	static const unsigned laziness[] = {1, 40, 5, 100000};
@@ -514,7 +514,7 @@ static void explain(const struct seen *seen, const struct promise *promise)
 	char path[LOAD_PATH_MAX];
 
 	walk(&load, promise, nearest, &step);
-	fprintf(stderr, "  durable: %llu steps, begun: %llu; the state after step %llu is nearest:\n",
+	fprintf(stderr, "  durable: %llu steps, begun: %llu; the state after %llu is nearest:\n",
 		(unsigned long long)promise->durable, (unsigned long long)promise->begun,
 		(unsigned long long)nearest);
 	seen_differs(seen, &load, NULL, "log", stderr);

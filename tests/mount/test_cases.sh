@@ -1,13 +1,14 @@
 #!/bin/bash
 # Faults that users of comparable filesystems have reported, by name in
-# cases_tool.c; and those among them that take more than one program:
+# cases_names.c and cases_data.c; and those among them that take more than one program:
 #
 #	an unlinked open file, kill -9, mount: its space is back
 #	df and df -i follow what is made and deleted
+#	a lazy unmount while a file is open
 #	fsck of a mounted image, with wrong usage, interrupted
 . "$(dirname "$0")/lib.sh"
-tool=$BUILD/tests/mount/cases_tool
-[ -x "$tool" ] || skip 'tests/mount/cases_tool is not built'
+tools="$BUILD/tests/mount/cases_names $BUILD/tests/mount/cases_data"
+for tool in $tools; do [ -x "$tool" ] || skip "$tool is not built"; done
 
 used() { df --output=used "$mnt" | tail -n 1 | tr -d ' '; }
 inodes() { df --output=iused "$mnt" | tail -n 1 | tr -d ' '; }
@@ -18,16 +19,18 @@ volume 256M
 for writeback in on off; do
 	serve -o "writeback=$writeback"
 	mkdir "$mnt/$writeback"
-	for name in $("$tool"); do
-		mkdir "$mnt/$writeback/$name"
-		timeout 60 "$tool" "$name" "$mnt/$writeback/$name" ||
-			fail "case $name, writeback=$writeback"
+	for tool in $tools; do
+		for name in $("$tool"); do
+			mkdir "$mnt/$writeback/$name"
+			timeout 60 "$tool" "$name" "$mnt/$writeback/$name" ||
+				fail "case $name, writeback=$writeback"
+		done
 	done
 	find "$mnt" -type f -size -100M -print0 | sort -z | xargs -0 sha256sum >"$work/sums"
 	unserve
 	serve
 	sha256sum --quiet -c "$work/sums"
-	timeout 60 "$tool" time_stamps "$mnt/$writeback/time_stamps"
+	timeout 60 "$BUILD/tests/mount/cases_data" time_stamps "$mnt/$writeback/time_stamps"
 	unserve
 done
 fsck_data
@@ -61,6 +64,20 @@ fsck_data
 serve
 counts_are_back() { [ "$(used)" -le $((empty + 100)) ] && [ "$(inodes)" -eq "$inodes_empty" ]; }
 eventually counts_are_back
+
+# Unmounted while a file is open: no for an answer; lazily: the file can be used
+# until it is closed, and then all of it is there.
+exec 9>"$mnt/held"
+echo one >&9
+unmount "$mnt" 2>/dev/null && fail 'unmounted although a file is open'
+if [ "$(id -u)" -eq 0 ]; then umount -l "$mnt"; else fusermount3 -u -z "$mnt"; fi
+echo two >&9
+kill -0 "$server" || fail 'the server went although a file is open'
+exec 9>&-
+server_ended 0
+fsck_data
+serve
+same "$(cat "$mnt/held")" $'one\ntwo'
 
 # fsck of a mounted image: only to look (34).
 fails 8 'in use' "$fsck" "$image"

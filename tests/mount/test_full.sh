@@ -81,6 +81,26 @@ several_at_once() {
 	must rm -rf "$mnt"/big.? "$mnt"/many.?
 }
 
+# The server dies while several fill the volume; what they have left can be removed.
+killed_while_full() {
+	local i jobs=()
+	for i in 1 2 3; do
+		"$fill" big "$mnt/big.$i" >/dev/null 2>&1 &
+		jobs+=($!)
+		"$fill" many "$mnt/many.$i" $((i * 3000)) >/dev/null 2>&1 &
+		jobs+=($!)
+	done
+	sleep "$1"
+	kill -9 "$server"
+	server_ended 137 2>/dev/null
+	wait "${jobs[@]}" || true
+	"$fsck" -n -f --data "$image" || fail 'fsck complains after a kill'
+	serve -o "$options"
+	must "$fill" check "$mnt/big.1"
+	for i in 1 2 3; do [ ! -e "$mnt/many.$i" ] || must "$fill" check "$mnt/many.$i"; done
+	must rm -rf "$mnt"/big.? "$mnt"/many.?
+}
+
 make_kept() {
 	rm -rf "$mnt/kept"
 	mkdir "$mnt/kept"
@@ -112,6 +132,10 @@ for variant in '16K writeback=on' '4K writeback=off'; do
 	make_kept
 	several_at_once
 	rm -rf "$mnt/kept"
+	eventually is_back 1500
+
+	killed_while_full 0.4
+	killed_while_full 1.2
 	eventually is_back 1500
 	echo 'still writable' >"$mnt/file"
 	same "$(cat "$mnt/file")" 'still writable'

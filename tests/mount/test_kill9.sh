@@ -2,7 +2,8 @@
 # kill -9 of the server under load, again and again on one volume: each time the
 # image is whole (fsck.blinkfs --data, which only looks), and after mounting it
 # again everything that an fsync had promised is there and nothing is half done
-# (kill9_load.c).  In the end all of it is removed and the space is back.
+# (kill9_load.c).  Now and then the recovery is killed as well.  In the end all
+# is removed and the space is back.
 #
 #   ROUNDS   kills (6, times TEST_SCALE)
 #   SEED     of the first round; each prints its own
@@ -42,6 +43,16 @@ verify() {
 		keep "round $1 is not what was promised"
 }
 
+# The next server is killed while it recovers, or just after.
+kill_recovery() {
+	local next
+	"$blinkfs" -f "$image" "$mnt" 2>>"$work/recovery.log" &
+	next=$!
+	sleep "$(printf '0.%03d' $((RANDOM % 90)))"
+	kill -9 $next
+	wait $next 2>/dev/null || true
+}
+
 used() { df --output=used "$mnt" | tail -n 1 | tr -d ' '; }
 
 choose() { RANDOM=$((seed * 7919 % 32768)); }
@@ -76,6 +87,11 @@ for round in $(seq "$rounds"); do
 	server_ended 137 2>/dev/null
 	check_data 'after the kill'
 	cp --sparse=always "$image" "$work/killed"
+	while [ $((RANDOM % 3)) -eq 0 ]; do
+		echo 'and its recovery'
+		kill_recovery
+		check_data 'after a killed recovery'
+	done
 	seed=$((seed + 1))
 done
 

@@ -1,0 +1,42 @@
+#!/bin/bash
+# What each program says of a volume of a later version, of a damaged log, and
+# of a machine without FUSE.
+. "$(dirname "$0")/lib.sh"
+newer=$BUILD/tests/mount/newer_tool
+[ -x "$newer" ] || skip 'tests/mount/newer_tool is not built'
+
+volume
+log_start=$("$blinkfs" dump super "$image" | awk '$1 == "log_start" { print $2 }')
+
+cp --sparse=always "$image" "$work/newer"
+"$newer" "$work/newer"
+fails 1 'does not know' "$blinkfs" "$work/newer" "$mnt"
+fails 8 'does not know' "$fsck" -n "$work/newer"
+fails 8 'does not know' "$fsck" -y "$work/newer"
+fails 1 'newer version' "$mkfs" "$work/newer"
+
+# Header and checkpoints of the log: nobody may go on as if it were empty.
+cp --sparse=always "$image" "$work/headless"
+head -c 12288 /dev/urandom |
+	dd of="$work/headless" bs=4096 seek="$log_start" conv=notrunc status=none
+fails 3 'redo log.*run fsck' "$blinkfs" "$work/headless" "$mnt"
+fails 4 'log cannot be replayed' "$fsck" -n "$work/headless"
+fails 4 'log cannot be replayed' "$fsck" -p "$work/headless"
+
+# Behind the end of the log anything may lie.
+cp --sparse=always "$image" "$work/noise"
+head -c 100000 /dev/urandom |
+	dd of="$work/noise" bs=4096 seek=$((log_start + 3)) conv=notrunc status=none
+fails 0 'clean' "$fsck" -n "$work/noise"
+kept=$image
+image=$work/noise
+serve
+echo good >"$mnt/file"
+unserve
+fsck_clean
+image=$kept
+
+if [ "$(id -u)" -eq 0 ] && unshare -m true 2>/dev/null; then
+	fails 1 '/dev/fuse is missing' unshare -m sh -c \
+		"mount -t tmpfs none /dev && '$blinkfs' '$image' '$mnt'"
+fi
