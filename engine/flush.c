@@ -331,6 +331,18 @@ int flush_recovered(struct flusher *flusher)
 	return rc;
 }
 
+int flush_recovered_batch(struct flusher *flusher)
+{
+	struct batch_result result;
+	int rc;
+
+	check(!log_is_appending(flusher->volume));
+	if (pool_dirty_count(flusher->volume->pool) < flusher->batch_max)
+		return 0;
+	rc = flush_batch(flusher, UINT64_MAX, true, &result);
+	return rc ? rc : result.written > 0;
+}
+
 int flusher_clean_frames(struct flusher *flusher, bool *waits)
 {
 	struct batch_result result;

@@ -53,9 +53,11 @@ int flush_until(struct flusher *flusher, lsn_t below) must_check;
 int flush_everything(struct flusher *flusher) must_check;
 
 /*
- * Recovery only (no log is open yet): writes the given pages durably in place
- * through doublewrite.
+ * Recovery only (no log is open for appending): writes the dirty pages durably
+ * in place through doublewrite.
  */
 int flush_recovered(struct flusher *flusher) must_check;
+/* Beside those who redo: one batch, if there is a full one.  1: it was written; 0; or an error. */
+int flush_recovered_batch(struct flusher *flusher) must_check;
 
 #endif

@@ -110,7 +110,7 @@ static int records_walk(struct log *log, lsn_t start, lsn_t limit, lsn_t *end)
 static int mtr_at(struct log *log, lsn_t start, struct log_mtr *mtr)
 {
 	lsn_t limit = lsn_min(log->image_limit, start + LOG_BUFFER_BYTES_MAX);
-	lsn_t end = start, durable;
+	lsn_t end = start;
 	le32 crc;
 	int rc = records_walk(log, start, limit, &end);
 
@@ -126,15 +126,10 @@ static int mtr_at(struct log *log, lsn_t start, struct log_mtr *mtr)
 	if (le32_get(crc) !=
 	    log_records_crc(log->found.generation, mtr->records, mtr->records_bytes))
 		return 0;
+	mtr->marks = 0;
 	/* A mark elsewhere than where it was written is not part of this log. */
 	return log_mark_parse(&log->shape, log->found.generation, start, mtr->records,
-			      mtr->records_bytes, &durable) >= 0;
-}
-
-static bool mtr_is_mark(const struct log *log, const struct log_mtr *mtr, lsn_t *durable)
-{
-	return log_mark_parse(&log->shape, log->found.generation, mtr->start, mtr->records,
-			      mtr->records_bytes, durable) > 0;
+			      mtr->records_bytes, &mtr->marks) >= 0;
 }
 
 /* INV-LOG-5: looks for a mark behind a stop. */
@@ -145,7 +140,6 @@ static int probe_marks(struct log *log, lsn_t stop, struct log_scan_result *resu
 
 	for (lsn_t at = lsn_round_up(stop + 1, block); at + MARK_MTR_BYTES <= limit; at += block) {
 		struct log_mtr mtr;
-		lsn_t durable;
 		int rc = image_need(log, at + MARK_MTR_BYTES);
 
 		if (rc)
@@ -155,7 +149,7 @@ static int probe_marks(struct log *log, lsn_t stop, struct log_scan_result *resu
 		rc = mtr_at(log, at, &mtr);
 		if (rc < 0)
 			return rc;
-		if (rc && mtr_is_mark(log, &mtr, &durable)) {
+		if (rc && mtr.marks) {
 			result->damaged = true;
 			result->damage_mark = at;
 			return 0;
@@ -177,7 +171,6 @@ static int find_damage(struct log *log, struct log_scan_result *result)
 int log_scan(struct log *log, log_visitor visit, void *arg, struct log_scan_result *result)
 {
 	struct log_mtr mtr;
-	lsn_t durable;
 	int rc;
 
 	check(!log->started);
@@ -190,8 +183,8 @@ int log_scan(struct log *log, log_visitor visit, void *arg, struct log_scan_resu
 		if (rc)
 			return rc > 0 ? 0 : rc; /* the visitor's cut: not a stop */
 		result->end = mtr.end;
-		if (mtr_is_mark(log, &mtr, &durable) && durable > result->marked_lsn)
-			result->marked_lsn = durable;
+		if (mtr.marks > result->marked_lsn)
+			result->marked_lsn = mtr.marks;
 	}
 	return rc ? rc : find_damage(log, result);
 }
