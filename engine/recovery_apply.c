@@ -45,6 +45,9 @@ static bool redo_next(struct redo_iterator *it, const struct change **change)
 	}
 	*change = &it->chunk->change[it->at++];
 	it->left--;
+	/* Records of one page lie all over the log. */
+	if (it->at + 2 < it->chunk->count)
+		__builtin_prefetch(it->chunk->change[it->at + 2].record);
 	return true;
 }
 
@@ -117,9 +120,12 @@ static int redo_changes(struct recovery *r, const struct page_changes *page, str
 					  "log entry does not fit the page");
 		end = change->end;
 	}
+	if (end == 0)
+		return 0;
 	/* No checkpoint is made of the flush list now; one LSN for all keeps it in our order. */
-	if (end > 0)
-		pool_changed(frame, log_found_checkpoint(volume->log)->lsn, end);
+	if (is_initialised(page))
+		pool_initialised(frame, log_found_checkpoint(volume->log)->lsn);
+	pool_changed(frame, log_found_checkpoint(volume->log)->lsn, end);
 	return 0;
 }
 
