@@ -133,13 +133,19 @@ static bool page_survives(void *arg, uint64_t pageno)
 	return page && page->first;
 }
 
-int recovery_run(struct volume *volume, uint64_t new_generation, lsn_t *cut)
+static int start_log(struct volume *volume, lsn_t cut, uint64_t generation)
 {
 	struct log_options options = {
 		.buffer_bytes = volume->options.log_buffer_bytes,
 		.on_dead = volume_log_dead,
 		.on_dead_arg = volume,
 	};
+
+	return log_start(volume->log, cut, generation, &options);
+}
+
+int recovery_run(struct volume *volume, uint64_t new_generation, lsn_t *cut)
+{
 	struct recovery r = {.volume = volume, .started_ns = os_mono_ns()};
 	int rc = dev_flush(volume->dev);
 
@@ -157,7 +163,7 @@ int recovery_run(struct volume *volume, uint64_t new_generation, lsn_t *cut)
 	table_free(&r.table);
 	free(r.suspect);
 	if (rc == 0)
-		rc = log_start(volume->log, r.cut, new_generation, &options);
+		rc = start_log(volume, r.cut, new_generation);
 	if (rc == 0)
 		say_the_end(&r);
 	stat_add(&volume->stats, STAT_recovery_mtrs, r.mtrs);

@@ -24,23 +24,6 @@
 
 #define RECORD_HEAD_MAX 11u /* type and the longest varint */
 
-static int image_read(struct log *log, lsn_t from, lsn_t to)
-{
-	while (from < to) {
-		uint64_t len = to - from;
-		int err;
-
-		if (len > log_lap_left(&log->shape, from))
-			len = log_lap_left(&log->shape, from);
-		err = dev_read(log->dev, log->image + (from - log->image_start), len,
-			       log_offset(&log->shape, from));
-		if (err)
-			return err;
-		from += len;
-	}
-	return 0;
-}
-
 /* Makes the image hold everything below `end`, which is at most image_limit. */
 static int image_need(struct log *log, lsn_t end)
 {
@@ -57,11 +40,13 @@ static int image_need(struct log *log, lsn_t end)
 		if (!log->image)
 			return -ENOMEM;
 	}
+	if (log_ahead_start(log, last))
+		return log_ahead_need(log, end);
 	if (to < end)
 		to = lsn_round_up(end, log->shape.block);
 	if (to > last)
 		to = last;
-	err = image_read(log, log->image_loaded, to);
+	err = log_image_read(log, log->image_loaded, to);
 	if (!err)
 		log->image_loaded = to;
 	return err;
@@ -168,16 +153,11 @@ static int find_damage(struct log *log, struct log_scan_result *result)
 	return probe_marks(log, result->end, result);
 }
 
-int log_scan(struct log *log, log_visitor visit, void *arg, struct log_scan_result *result)
+static int scan(struct log *log, log_visitor visit, void *arg, struct log_scan_result *result)
 {
 	struct log_mtr mtr;
 	int rc;
 
-	check(!log->started);
-	*result = (struct log_scan_result){
-		.end = log->found.lsn,
-		.marked_lsn = log->found.marked_lsn,
-	};
 	while ((rc = mtr_at(log, result->end, &mtr)) > 0) {
 		rc = visit(arg, &mtr);
 		if (rc)
@@ -187,4 +167,18 @@ int log_scan(struct log *log, log_visitor visit, void *arg, struct log_scan_resu
 			result->marked_lsn = mtr.marks;
 	}
 	return rc ? rc : find_damage(log, result);
+}
+
+int log_scan(struct log *log, log_visitor visit, void *arg, struct log_scan_result *result)
+{
+	int rc;
+
+	check(!log->started);
+	*result = (struct log_scan_result){
+		.end = log->found.lsn,
+		.marked_lsn = log->found.marked_lsn,
+	};
+	rc = scan(log, visit, arg, result);
+	log_ahead_stop(log);
+	return rc;
 }
