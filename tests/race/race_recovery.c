@@ -15,8 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define VOLUME_BYTES (96u << 20)
-#define LOG_BYTES (12u << 20)
+#define VOLUME_BYTES (48u << 20)
+#define LOG_BYTES (6u << 20)
 #define PAGE_BYTES 4096u
 
 static struct device *crashed; /* never changed */
