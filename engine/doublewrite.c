@@ -13,6 +13,8 @@
  *	after the flush in place    new, whole        nothing: the slot is not needed
  *	while restoring             restored or torn  restores again
  *
+ * INV-DW-2: not every page needs a slot; flush.c says which do not, and why.
+ *
  * INV-REC-1: a copy is used only if the page in place is invalid.  So an old
  * copy, left in a slot by an earlier batch, never replaces a newer page; and
  * survives() keeps it from replacing file data in blocks that a freed page left:

@@ -75,6 +75,43 @@ static int compare_pageno(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
+/*
+ * INV-DW-2: a page that is written without doublewrite is one that no recovery
+ * reads: its REC_PAGE_INIT lies at or above every checkpoint that recovery could
+ * begin at, and below a durable mark before the page is written (INV-WAL-1).  The
+ * turn is held until the page is durably in place, and no checkpoint is written
+ * without it; init_lsn only grows while the frame is pinned.
+ */
+static bool is_rebuilt_by_recovery(const struct flusher *flusher, const struct frame *frame)
+{
+	struct log *log = flusher->volume->log;
+	lsn_t init = atomic_load_explicit(&frame->init_lsn, memory_order_relaxed);
+	lsn_t checkpoint = log_is_appending(flusher->volume) ? log_checkpoint_lsn(log)
+				      : log		     ? log_found_checkpoint(log)->lsn
+							     : UINT64_MAX;
+
+	return init > 0 && init >= checkpoint;
+}
+
+/* Those that need doublewrite first, each part in order of page numbers. */
+static uint32_t sort_frames(struct flusher *flusher, size_t count)
+{
+	struct frame **frames = flusher->frames;
+	size_t protected = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		struct frame *frame = frames[i];
+
+		if (is_rebuilt_by_recovery(flusher, frame))
+			continue;
+		frames[i] = frames[protected];
+		frames[protected++] = frame;
+	}
+	qsort(frames, protected, sizeof(frames[0]), compare_pageno);
+	qsort(frames + protected, count - protected, sizeof(frames[0]), compare_pageno);
+	return (uint32_t)protected;
+}
+
 /* Copies one page under its S latch.  False: busy. */
 static bool copy_page(struct frame *frame, uint8_t *copy, uint32_t page_size, bool wait_busy)
 {
@@ -88,20 +125,24 @@ static bool copy_page(struct frame *frame, uint8_t *copy, uint32_t page_size, bo
 	return true;
 }
 
-/* Step 1.  Fills copies and the same number of frames, in order of page numbers. */
+/* Step 1.  Fills copies and the same number of frames. */
 static void copy_pages(struct flusher *flusher, lsn_t below, bool wait_busy,
 		       struct batch_result *result)
 {
 	struct volume *volume = flusher->volume;
 	size_t count = pool_collect_dirty(volume->pool, below, flusher->frames, flusher->batch_max);
+	uint32_t protected;
 
 	*result = (struct batch_result){0};
+	flusher->protected_count = 0;
 	if (count == 0)
 		return;
-	qsort(flusher->frames, count, sizeof(flusher->frames[0]), compare_pageno);
+	protected = sort_frames(flusher, count);
 	for (size_t i = 0; i < count; i++) {
 		struct frame *frame = flusher->frames[i];
 
+		if (i == protected)
+			flusher->protected_count = result->written;
 		if (copy_page(frame, copy_at(flusher, result->written), volume->geo.page_size,
 			      wait_busy)) {
 			flusher->frames[result->written++] = frame;
@@ -110,6 +151,8 @@ static void copy_pages(struct flusher *flusher, lsn_t below, bool wait_busy,
 			result->skipped++;
 		}
 	}
+	if (protected == count)
+		flusher->protected_count = result->written;
 	stat_add(&volume->stats, STAT_flush_skipped_busy, result->skipped);
 }
 
@@ -182,8 +225,8 @@ static int write_pages(struct flusher *flusher, uint32_t count)
 	os_point("flush:copied");
 	if (rc == 0)
 		rc = write_ahead(flusher, highest);
-	if (rc == 0)
-		rc = doublewrite_write(flusher->volume, flusher->copies, count);
+	if (rc == 0 && flusher->protected_count > 0)
+		rc = doublewrite_write(flusher->volume, flusher->copies, flusher->protected_count);
 	if (rc)
 		return rc;
 	os_point("flush:doublewritten");
@@ -218,6 +261,7 @@ static int batch_in_turn(struct flusher *flusher, lsn_t below, bool wait_busy,
 	if (rc)
 		return rc;
 	stat_add(&volume->stats, STAT_flush_pages, result->written);
+	stat_add(&volume->stats, STAT_flush_pages_doublewritten, flusher->protected_count);
 	stat_add(&volume->stats, STAT_flush_batches, 1);
 	return 0;
 }
@@ -329,6 +373,18 @@ int flush_recovered(struct flusher *flusher)
 	while (rc == 0 && pool_oldest_lsn(flusher->volume->pool) != UINT64_MAX)
 		rc = flush_batch(flusher, UINT64_MAX, true, &result);
 	return rc;
+}
+
+int flush_recovered_batch(struct flusher *flusher)
+{
+	struct batch_result result;
+	int rc;
+
+	check(!log_is_appending(flusher->volume));
+	if (pool_dirty_count(flusher->volume->pool) < flusher->batch_max)
+		return 0;
+	rc = flush_batch(flusher, UINT64_MAX, true, &result);
+	return rc ? rc : result.written > 0;
 }
 
 int flusher_clean_frames(struct flusher *flusher, bool *waits)

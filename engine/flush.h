@@ -5,7 +5,8 @@
  *	1. collect dirty frames, oldest first; copy each under its S latch (try;
  *	   a busy page is skipped), seal the CRC
  *	2. INV-WAL-1: log_mark(highest page LSN): a durable mark covers them
- *	3. doublewrite: write the copies to slots, flush
+ *	3. doublewrite: write the copies to slots, flush; not those of pages that
+ *	   recovery would build from their REC_PAGE_INIT on (INV-DW-2)
  *	4. write in place, flush
  *	5. INV-POOL-1: frames leave the list unless changed since the copy, in
  *	   which case their oldest_lsn becomes that of the first such change
@@ -13,8 +14,8 @@
  *	   doublewrite slots are reused only after step 4's flush
  *
  * crash after 1, 2: log has everything.  After 3: in place old, or torn by 4:
- * recovery restores the slot's copy and redoes.  After 4: pages in place, redo
- * skips by page LSN.
+ * recovery restores the slot's copy, or does not read the page, and redoes.  After
+ * 4: pages in place, redo skips by page LSN.
  *
  * One batch at a time ([lock: flusher]); callers other than the background
  * thread (unmount, ENOSPC drain, waiters for log space or frames) share it.
@@ -53,9 +54,11 @@ int flush_until(struct flusher *flusher, lsn_t below) must_check;
 int flush_everything(struct flusher *flusher) must_check;
 
 /*
- * Recovery only (no log is open yet): writes the given pages durably in place
- * through doublewrite.
+ * Recovery only (no log is open for appending): writes the dirty pages durably
+ * in place through doublewrite.
  */
 int flush_recovered(struct flusher *flusher) must_check;
+/* Beside those who redo: one batch, if there is a full one.  1: it was written; 0; or an error. */
+int flush_recovered_batch(struct flusher *flusher) must_check;
 
 #endif

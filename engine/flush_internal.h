@@ -26,7 +26,8 @@ struct flusher {
 	_Atomic uint32_t turn_taken;
 	struct waitq turn_queue;
 	uint8_t *copies;              /* [lock: turn] batch_max pages */
-	struct frame **frames;        /* [lock: turn] */
+	struct frame **frames;        /* [lock: turn] in order of page numbers, in two runs: */
+	uint32_t protected_count;     /* [lock: turn] the first so many go through doublewrite */
 	struct dev_request *requests; /* [lock: turn] */
 
 	/* the background thread and those who ask it */

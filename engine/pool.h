@@ -38,6 +38,11 @@ struct frame {
 	_Atomic uint32_t state;   /* enum frame_state */
 	_Atomic uint32_t kind;    /* page type and index; constant while pinned */
 	int error;                /* why the read failed; constant once state says so */
+	/*
+	 * Start of the mtr with the page's last REC_PAGE_INIT, as far as this frame knows;
+	 * 0 = none.  Only grows while pinned.  [lock: latch X to change]
+	 */
+	_Atomic lsn_t init_lsn;
 	/* [lock: flush list]; writing is set under the latch as well */
 	_Atomic lsn_t oldest_lsn; /* start of the oldest change not in place; 0 = clean */
 	lsn_t later_lsn;          /* first change since the copy that is being written; 0 = none */
@@ -100,6 +105,12 @@ void pool_give_tickets(struct pool *pool, unsigned pages);
  * start/end are the LSNs of the mtr.  Stamps the page LSN with end.
  */
 void pool_changed(struct frame *frame, lsn_t start, lsn_t end);
+
+/*
+ * The change with this start replaces the whole page (REC_PAGE_INIT).  Latch held
+ * X, before pool_changed().
+ */
+void pool_initialised(struct frame *frame, lsn_t start);
 
 /* Start LSN of the oldest change that is not in place; UINT64_MAX when all is clean. */
 lsn_t pool_oldest_lsn(struct pool *pool);

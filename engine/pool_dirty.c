@@ -87,6 +87,13 @@ static void update_order(struct frame *frame)
 		atomic_store(&frame->latch.order, order);
 }
 
+void pool_initialised(struct frame *frame, lsn_t start)
+{
+	check(latch_held_x(&frame->latch));
+	check(atomic_load_explicit(&frame->init_lsn, memory_order_relaxed) <= start);
+	atomic_store_explicit(&frame->init_lsn, start, memory_order_relaxed);
+}
+
 void pool_changed(struct frame *frame, lsn_t start, lsn_t end)
 {
 	check(latch_held_x(&frame->latch));

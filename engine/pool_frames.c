@@ -137,8 +137,10 @@ struct frame *pool_frame_take(struct pool *pool)
 
 		if (!frame)
 			frame = clock_take(pool);
-		if (frame)
+		if (frame) {
+			atomic_store_explicit(&frame->init_lsn, 0, memory_order_relaxed);
 			return frame;
+		}
 		stat_add(&pool->volume->stats, STAT_pool_frame_waits, 1);
 		if (pool->volume->flusher)
 			flusher_want_frames(pool->volume->flusher);

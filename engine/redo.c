@@ -38,13 +38,19 @@ static void put_record(struct redo *redo, uint8_t type, const uint8_t *prefix, s
 	redo->len += len;
 }
 
-static void note_changed(struct redo *redo, struct frame *frame)
+static void note_changed(struct redo *redo, struct frame *frame, bool initialised)
 {
-	for (unsigned i = 0; i < redo->changed_count; i++)
-		if (redo->changed[i] == frame)
-			return;
-	check(redo->changed_count < REDO_PAGES_MAX);
-	redo->changed[redo->changed_count++] = frame;
+	unsigned i = 0;
+
+	while (i < redo->changed_count && redo->changed[i].frame != frame)
+		i++;
+	if (i == redo->changed_count) {
+		check(redo->changed_count < REDO_PAGES_MAX);
+		redo->changed_count++;
+		redo->changed[i].frame = frame;
+		redo->changed[i].initialised = false;
+	}
+	redo->changed[i].initialised |= initialised;
 }
 
 void redo_page(struct redo *redo, struct frame *frame, uint8_t type, size_t len)
@@ -60,7 +66,7 @@ void redo_page(struct redo *redo, struct frame *frame, uint8_t type, size_t len)
 	rc = page_redo(frame->data, volume->geo.page_size, pageno, volume->tag, type, redo->body,
 		       len);
 	check(rc == 0);
-	note_changed(redo, frame);
+	note_changed(redo, frame, type == REC_PAGE_INIT);
 }
 
 void redo_note(struct redo *redo, uint8_t type, size_t len)
@@ -77,8 +83,11 @@ void redo_commit(struct redo *redo)
 	check(redo->len > 0);
 	log_append(log, redo->records, redo->len, &ticket);
 	redo->reserved -= redo->len + MTR_TRAILER_BYTES;
-	for (unsigned i = 0; i < redo->changed_count; i++)
-		pool_changed(redo->changed[i], ticket.start, ticket.end);
+	for (unsigned i = 0; i < redo->changed_count; i++) {
+		if (redo->changed[i].initialised)
+			pool_initialised(redo->changed[i].frame, ticket.start);
+		pool_changed(redo->changed[i].frame, ticket.start, ticket.end);
+	}
 	log_listed(log, &ticket);
 	redo->lsn = ticket.end;
 	stat_add(&redo->volume->stats, STAT_mtr_commits, 1);

@@ -23,7 +23,10 @@ struct redo {
 	uint8_t *records;    /* reserved bytes */
 	size_t len;
 	uint8_t *body;       /* BODY_BYTES_MAX: build the next record's body here */
-	struct frame *changed[REDO_PAGES_MAX];
+	struct {
+		struct frame *frame;
+		bool initialised;
+	} changed[REDO_PAGES_MAX];
 	unsigned changed_count;
 	lsn_t lsn;           /* end, after redo_commit() */
 };

@@ -31,7 +31,7 @@ size_t varint_put(uint8_t *p, uint64_t value)
 }
 
 /* Longer forms of a small value are accepted: a length may be filled in later. */
-size_t varint_get(const uint8_t *p, size_t left, uint64_t *value)
+size_t varint_get_long(const uint8_t *p, size_t left, uint64_t *value)
 {
 	uint64_t v = 0;
 

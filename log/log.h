@@ -93,6 +93,7 @@ struct log_mtr {
 	lsn_t start, end;
 	const uint8_t *records; /* contiguous, without trailer; valid until log_close() or log_start() */
 	size_t records_bytes;
+	lsn_t marks; /* a mark: all below was durable, data included; 0 = no mark */
 };
 
 /*
@@ -107,10 +108,7 @@ struct log_scan_result {
 	bool damaged;      /* INV-LOG-5: a valid mark of this epoch lies behind `end` */
 	lsn_t damage_mark; /* that mark */
 };
-/*
- * May be called more than once.  The first pass of a recovery is to find the
- * newest mark: a visitor that always returns 0.
- */
+/* May be called more than once. */
 int log_scan(struct log *log, log_visitor visit, void *arg, struct log_scan_result *result) must_check;
 
 /* Splits an mtr into records.  Usage: struct log_cursor c = {records, bytes}; while (log_next_record(&c, &r) > 0) */
@@ -128,7 +126,15 @@ int log_next_record(struct log_cursor *cursor, struct log_rec *record) must_chec
 
 /* varint of format.h: put returns the bytes written (at most 10); get the bytes read, 0 when malformed. */
 size_t varint_put(uint8_t *p, uint64_t value);
-size_t varint_get(const uint8_t *p, size_t left, uint64_t *value);
+size_t varint_get_long(const uint8_t *p, size_t left, uint64_t *value);
+static inline size_t varint_get(const uint8_t *p, size_t left, uint64_t *value)
+{
+	if (left > 0 && p[0] < 0x80) { /* most of them */
+		*value = p[0];
+		return 1;
+	}
+	return varint_get_long(p, left, value);
+}
 
 /* ------------------------------------------------------------- appending */
 

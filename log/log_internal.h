@@ -4,6 +4,7 @@
  *	format.c      bytes: header, checkpoint, mtr trailer, mark, padding, varint
  *	open.c        open, start (INV-LOG-6), close
  *	scan.c        reading the live part (INV-LOG-5)
+ *	ahead.c       the same, ahead of the scan
  *	append.c      reservation (INV-LOG-1), append, slots (INV-LOG-2, INV-LOG-3)
  *	write.c       group commit (INV-LOG-3, INV-LOG-4, INV-LOG-5)
  *	checkpoint.c  checkpoint blocks (INV-LOG-2)
@@ -88,6 +89,17 @@ struct log_group {
 	bool closing;      /* holds its mark only */
 };
 
+/* A thread that reads ahead of the scan; see ahead.c. */
+struct log_ahead {
+	struct os_thread thread;
+	bool running;
+	lsn_t limit;           /* constant while it runs */
+	_Atomic uint64_t loaded, wanted;
+	_Atomic bool stop;
+	_Atomic int error;
+	struct waitq reader_queue, scan_queue;
+};
+
 struct log {
 	/* constant after log_open() */
 	struct device *dev;
@@ -101,6 +113,7 @@ struct log {
 	lsn_t image_start;  /* block boundary at or below the checkpoint */
 	lsn_t image_loaded; /* read up to here */
 	lsn_t image_limit;  /* nothing live lies at or above */
+	struct log_ahead ahead;
 
 	/* constant after log_start() */
 	bool started;
@@ -209,6 +222,15 @@ void log_buffer_put(struct log *log, lsn_t lsn, const void *bytes, size_t len);
  */
 uint64_t log_space_waiter_locked(struct log *log);
 void log_space_wake(struct log *log, uint64_t turn);
+
+/* ----------------------------------------------------------------- ahead.c */
+
+int log_image_read(struct log *log, lsn_t from, lsn_t to) must_check;
+/* Is somebody reading ahead, up to `limit` in the end?  Starts the thread when it is time. */
+bool log_ahead_start(struct log *log, lsn_t limit);
+/* As soon as everything below `end` is there; image_loaded follows. */
+int log_ahead_need(struct log *log, lsn_t end) must_check;
+void log_ahead_stop(struct log *log);
 
 /* ----------------------------------------------------------------- write.c */
 

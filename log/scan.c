@@ -24,23 +24,6 @@
 
 #define RECORD_HEAD_MAX 11u /* type and the longest varint */
 
-static int image_read(struct log *log, lsn_t from, lsn_t to)
-{
-	while (from < to) {
-		uint64_t len = to - from;
-		int err;
-
-		if (len > log_lap_left(&log->shape, from))
-			len = log_lap_left(&log->shape, from);
-		err = dev_read(log->dev, log->image + (from - log->image_start), len,
-			       log_offset(&log->shape, from));
-		if (err)
-			return err;
-		from += len;
-	}
-	return 0;
-}
-
 /* Makes the image hold everything below `end`, which is at most image_limit. */
 static int image_need(struct log *log, lsn_t end)
 {
@@ -57,11 +40,13 @@ static int image_need(struct log *log, lsn_t end)
 		if (!log->image)
 			return -ENOMEM;
 	}
+	if (log_ahead_start(log, last))
+		return log_ahead_need(log, end);
 	if (to < end)
 		to = lsn_round_up(end, log->shape.block);
 	if (to > last)
 		to = last;
-	err = image_read(log, log->image_loaded, to);
+	err = log_image_read(log, log->image_loaded, to);
 	if (!err)
 		log->image_loaded = to;
 	return err;
@@ -110,7 +95,7 @@ static int records_walk(struct log *log, lsn_t start, lsn_t limit, lsn_t *end)
 static int mtr_at(struct log *log, lsn_t start, struct log_mtr *mtr)
 {
 	lsn_t limit = lsn_min(log->image_limit, start + LOG_BUFFER_BYTES_MAX);
-	lsn_t end = start, durable;
+	lsn_t end = start;
 	le32 crc;
 	int rc = records_walk(log, start, limit, &end);
 
@@ -126,15 +111,10 @@ static int mtr_at(struct log *log, lsn_t start, struct log_mtr *mtr)
 	if (le32_get(crc) !=
 	    log_records_crc(log->found.generation, mtr->records, mtr->records_bytes))
 		return 0;
+	mtr->marks = 0;
 	/* A mark elsewhere than where it was written is not part of this log. */
 	return log_mark_parse(&log->shape, log->found.generation, start, mtr->records,
-			      mtr->records_bytes, &durable) >= 0;
-}
-
-static bool mtr_is_mark(const struct log *log, const struct log_mtr *mtr, lsn_t *durable)
-{
-	return log_mark_parse(&log->shape, log->found.generation, mtr->start, mtr->records,
-			      mtr->records_bytes, durable) > 0;
+			      mtr->records_bytes, &mtr->marks) >= 0;
 }
 
 /* INV-LOG-5: looks for a mark behind a stop. */
@@ -145,7 +125,6 @@ static int probe_marks(struct log *log, lsn_t stop, struct log_scan_result *resu
 
 	for (lsn_t at = lsn_round_up(stop + 1, block); at + MARK_MTR_BYTES <= limit; at += block) {
 		struct log_mtr mtr;
-		lsn_t durable;
 		int rc = image_need(log, at + MARK_MTR_BYTES);
 
 		if (rc)
@@ -155,7 +134,7 @@ static int probe_marks(struct log *log, lsn_t stop, struct log_scan_result *resu
 		rc = mtr_at(log, at, &mtr);
 		if (rc < 0)
 			return rc;
-		if (rc && mtr_is_mark(log, &mtr, &durable)) {
+		if (rc && mtr.marks) {
 			result->damaged = true;
 			result->damage_mark = at;
 			return 0;
@@ -174,10 +153,24 @@ static int find_damage(struct log *log, struct log_scan_result *result)
 	return probe_marks(log, result->end, result);
 }
 
-int log_scan(struct log *log, log_visitor visit, void *arg, struct log_scan_result *result)
+static int scan(struct log *log, log_visitor visit, void *arg, struct log_scan_result *result)
 {
 	struct log_mtr mtr;
-	lsn_t durable;
+	int rc;
+
+	while ((rc = mtr_at(log, result->end, &mtr)) > 0) {
+		rc = visit(arg, &mtr);
+		if (rc)
+			return rc > 0 ? 0 : rc; /* the visitor's cut: not a stop */
+		result->end = mtr.end;
+		if (mtr.marks > result->marked_lsn)
+			result->marked_lsn = mtr.marks;
+	}
+	return rc ? rc : find_damage(log, result);
+}
+
+int log_scan(struct log *log, log_visitor visit, void *arg, struct log_scan_result *result)
+{
 	int rc;
 
 	check(!log->started);
@@ -185,13 +178,7 @@ int log_scan(struct log *log, log_visitor visit, void *arg, struct log_scan_resu
 		.end = log->found.lsn,
 		.marked_lsn = log->found.marked_lsn,
 	};
-	while ((rc = mtr_at(log, result->end, &mtr)) > 0) {
-		rc = visit(arg, &mtr);
-		if (rc)
-			return rc > 0 ? 0 : rc; /* the visitor's cut: not a stop */
-		result->end = mtr.end;
-		if (mtr_is_mark(log, &mtr, &durable) && durable > result->marked_lsn)
-			result->marked_lsn = durable;
-	}
-	return rc ? rc : find_damage(log, result);
+	rc = scan(log, visit, arg, result);
+	log_ahead_stop(log);
+	return rc;
 }

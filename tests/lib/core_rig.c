@@ -22,52 +22,6 @@ static void demand(int rc, const char *what)
 	abort();
 }
 
-/* --- a device that survives the volume that owns it --------------------------- */
-
-struct kept {
-	struct device dev;
-	struct device *inner;
-};
-
-static int kept_read(struct device *dev, void *buf, size_t len, uint64_t offset)
-{
-	return dev_read(((struct kept *)dev)->inner, buf, len, offset);
-}
-
-static int kept_write(struct device *dev, const void *buf, size_t len, uint64_t offset)
-{
-	return dev_write(((struct kept *)dev)->inner, buf, len, offset);
-}
-
-static int kept_flush(struct device *dev)
-{
-	return dev_flush(((struct kept *)dev)->inner);
-}
-
-static void kept_close(struct device *dev)
-{
-	free(dev);
-}
-
-static const struct device_ops kept_ops = {
-	.read = kept_read,
-	.write = kept_write,
-	.flush = kept_flush,
-	.close = kept_close,
-};
-
-static struct device *keep(struct device *inner)
-{
-	struct kept *kept = calloc(1, sizeof(*kept));
-
-	demand(kept ? 0 : -ENOMEM, "device");
-	kept->dev.ops = &kept_ops;
-	kept->dev.size_bytes = inner->size_bytes;
-	kept->inner = inner;
-	snprintf(kept->dev.path, sizeof(kept->dev.path), "memory");
-	return &kept->dev;
-}
-
 /* --- life cycle ----------------------------------------------------------------- */
 
 static void open_volume(struct rig *rig, bool read_only)
@@ -79,7 +33,7 @@ static void open_volume(struct rig *rig, bool read_only)
 		.no_background = !rig->background,
 	};
 
-	demand(volume_open(&rig->volume, keep(rig->dev), &options), "open");
+	demand(volume_open(&rig->volume, scratch_keep(rig->dev), &options), "open");
 	demand(core_open(&rig->core, rig->volume), "core");
 }
 

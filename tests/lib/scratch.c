@@ -1,5 +1,6 @@
 #include "tests/lib/scratch.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -43,6 +44,52 @@ struct volume *scratch_open(struct device *dev, bool background)
 struct volume *scratch_volume(void)
 {
 	return scratch_open(scratch_format(SCRATCH_BYTES, SCRATCH_PAGE, SCRATCH_LOG), false);
+}
+
+/* A device that passes everything on, and leaves the inner one alone when it is closed. */
+
+struct kept {
+	struct device dev;
+	struct device *inner;
+};
+
+static int kept_read(struct device *dev, void *buf, size_t len, uint64_t offset)
+{
+	return dev_read(((struct kept *)dev)->inner, buf, len, offset);
+}
+
+static int kept_write(struct device *dev, const void *buf, size_t len, uint64_t offset)
+{
+	return dev_write(((struct kept *)dev)->inner, buf, len, offset);
+}
+
+static int kept_flush(struct device *dev)
+{
+	return dev_flush(((struct kept *)dev)->inner);
+}
+
+static void kept_close(struct device *dev)
+{
+	free(dev);
+}
+
+static const struct device_ops kept_ops = {
+	.read = kept_read,
+	.write = kept_write,
+	.flush = kept_flush,
+	.close = kept_close,
+};
+
+struct device *scratch_keep(struct device *inner)
+{
+	struct kept *kept = calloc(1, sizeof(*kept));
+
+	demand(kept ? 0 : -ENOMEM, "device");
+	kept->dev.ops = &kept_ops;
+	kept->dev.size_bytes = inner->size_bytes;
+	kept->inner = inner;
+	snprintf(kept->dev.path, sizeof(kept->dev.path), "memory");
+	return &kept->dev;
 }
 
 static void print_problem(void *arg, const char *text)

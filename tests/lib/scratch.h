@@ -14,6 +14,8 @@
 struct device *scratch_format(uint64_t size_bytes, uint32_t page_size, uint64_t log_bytes);
 struct volume *scratch_open(struct device *dev, bool background);
 struct volume *scratch_volume(void); /* all of the sizes above, no background threads */
+/* A device over `inner` that a volume may own and close: inner outlives it. */
+struct device *scratch_keep(struct device *inner);
 /* Checks the volume; prints each problem; returns their number. */
 uint64_t scratch_problems(struct volume *volume);
 /* Ends the volume as a dead process would; returns the device as it is then. */

@@ -140,6 +140,8 @@ Test(flush, a_page_is_written_below_a_durable_mark_only)
 	fixture_open(&f, &plain);
 	shared = &f;
 	change_pages(&f, 40, 1, true);
+	cr_assert_eq(flush_everything(f.flusher), 0);
+	change_pages(&f, 40, 2, false);
 	cr_assert_lt(log_durable_lsn(f.log), log_next_lsn(f.log));
 	os_linux_set_point_handler(expect_marked);
 	for (unsigned i = 0; i < 3; i++)
@@ -147,6 +149,62 @@ Test(flush, a_page_is_written_below_a_durable_mark_only)
 	os_linux_set_point_handler(NULL);
 	cr_assert_eq(met, 3, "batches of 16 slots");
 	cr_assert_eq(fixture_counts(&f).dirty, 0);
+	fixture_close(&f);
+}
+
+/* --------------------------------------------------------------- INV-DW-2 */
+
+static uint64_t doublewritten(struct fixture *f)
+{
+	return fixture_stat(f, STAT_flush_pages_doublewritten);
+}
+
+Test(flush, initialised_pages_go_without_doublewrite_until_the_checkpoint_has_passed)
+{
+	struct fixture f;
+	struct batch_result result;
+
+	fixture_open(&f, &plain);
+	change_pages(&f, 5, 1, true);
+	cr_assert_eq(flush_batch(f.flusher, UINT64_MAX, false, &result), 0);
+	cr_assert_eq(result.written, 5);
+	cr_assert_eq(doublewritten(&f), 0);
+	/* Nothing was checkpointed: recovery still begins with their initialisation. */
+	change_pages(&f, 5, 2, false);
+	fixture_put_page(&f, fixture_page(&f, 7), 7, 1);
+	fixture_change_one(&f, 7, 8, false);
+	cr_assert_eq(flush_batch(f.flusher, UINT64_MAX, false, &result), 0);
+	cr_assert_eq(result.written, 6);
+	cr_assert_eq(doublewritten(&f), 1, "the page that was there before");
+	expect_in_place(&f, 5, 2);
+	cr_assert_eq(flush_checkpoint(f.flusher, 0), 0);
+	change_pages(&f, 5, 3, false);
+	cr_assert_eq(flush_everything(f.flusher), 0);
+	cr_assert_eq(doublewritten(&f), 6);
+	expect_in_place(&f, 5, 3);
+	fixture_close(&f);
+}
+
+/* The frame's next page knows nothing of the initialisation of its last one. */
+Test(flush, a_page_that_was_read_is_doublewritten)
+{
+	struct fixture f;
+	struct batch_result result;
+
+	fixture_open(&f, &plain);
+	for (unsigned i = 300; i < 300 + POOL_FRAMES_MIN; i++)
+		fixture_put_page(&f, fixture_page(&f, i), i, 1);
+	fixture_change_one(&f, 0, 1, true);
+	cr_assert_eq(flush_batch(f.flusher, UINT64_MAX, false, &result), 0);
+	for (unsigned i = 300; i < 300 + POOL_FRAMES_MIN; i++)
+		(void)fixture_read_one(&f, i);
+	cr_assert_gt(fixture_stat(&f, STAT_pool_evictions), 0);
+	cr_assert_eq(doublewritten(&f), 0);
+	change_pages(&f, 1, 2, false);
+	for (unsigned i = 300 + POOL_FRAMES_MIN; i-- > 200 + POOL_FRAMES_MIN;)
+		fixture_change_one(&f, i, i, false);
+	cr_assert_eq(flush_everything(f.flusher), 0);
+	cr_assert_eq(doublewritten(&f), 101);
 	fixture_close(&f);
 }
 
