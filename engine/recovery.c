@@ -402,13 +402,24 @@ static int redo_all(struct recovery *r)
 
 /* ------------------------------------------------------------------- steps */
 
-int recovery_run(struct volume *volume, uint64_t new_generation, lsn_t *cut)
+static int start_log(struct volume *volume, lsn_t cut, uint64_t generation)
 {
 	struct log_options options = {
 		.buffer_bytes = volume->options.log_buffer_bytes,
+		.mode = volume->options.read_only ? LOG_MODE_AUTO : volume->options.log_mode,
 		.on_dead = volume_log_dead,
 		.on_dead_arg = volume,
 	};
+	int rc = log_start(volume->log, cut, generation, &options);
+
+	if (rc == -EOPNOTSUPP)
+		message(LOG_ERR, "%s: log_mode=%s is not possible on this medium",
+			volume->dev->path, log_mode_name(options.mode));
+	return rc;
+}
+
+int recovery_run(struct volume *volume, uint64_t new_generation, lsn_t *cut)
+{
 	struct recovery r = {.volume = volume};
 	int rc = dev_flush(volume->dev);
 
@@ -428,7 +439,7 @@ int recovery_run(struct volume *volume, uint64_t new_generation, lsn_t *cut)
 	os_point("recovery:in_place");
 	free_table(&r);
 	if (rc == 0)
-		rc = log_start(volume->log, r.cut, new_generation, &options);
+		rc = start_log(volume, r.cut, new_generation);
 	stat_add(&volume->stats, STAT_recovery_mtrs, r.mtrs);
 	*cut = r.cut;
 	return rc;
