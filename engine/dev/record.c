@@ -310,7 +310,8 @@ static const struct device_ops memory_ops = {
 };
 
 /* Takes over the contents, also when it fails. */
-static int open_with(struct device **out, uint64_t size_bytes, struct sparse contents)
+static int open_with(struct device **out, uint64_t size_bytes, struct sparse contents,
+		     const struct device *like)
 {
 	struct memory_device *mem = calloc(1, sizeof(*mem));
 
@@ -320,7 +321,8 @@ static int open_with(struct device **out, uint64_t size_bytes, struct sparse con
 	}
 	mem->dev.ops = &memory_ops;
 	mem->dev.size_bytes = size_bytes;
-	mem->dev.block_bytes = SECTOR_SIZE;
+	mem->dev.block_bytes = like ? like->block_bytes : SECTOR_SIZE;
+	mem->dev.byte_addressable = like && like->byte_addressable;
 	snprintf(mem->dev.path, sizeof(mem->dev.path), "memory");
 	latch_init(&mem->latch, RANK_LEAF, 0);
 	mem->contents = contents;
@@ -333,7 +335,7 @@ int dev_open_memory(struct device **out, uint64_t size_bytes)
 	struct sparse zeros;
 
 	sparse_init(&zeros, size_bytes);
-	return open_with(out, size_bytes, zeros);
+	return open_with(out, size_bytes, zeros, NULL);
 }
 
 void dev_memory_fail(struct device *dev, unsigned mask, uint64_t after, int error, bool sticky)
@@ -414,7 +416,7 @@ int dev_record_cut(struct device *dev, size_t event, struct device **out)
 	latch_s(&mem->latch);
 	contents = sparse_share(last_before(mem, event).after);
 	unlatch_s(&mem->latch);
-	return open_with(out, dev->size_bytes, contents);
+	return open_with(out, dev->size_bytes, contents, dev);
 }
 
 /* Latch held. */
@@ -567,5 +569,5 @@ int dev_record_state(struct device *dev, size_t event, enum dev_cut_mode mode, u
 	if (error)
 		return error;
 	*varies = state.deviates || mode == CUT_PREFIX;
-	return open_with(out, dev->size_bytes, state.contents);
+	return open_with(out, dev->size_bytes, state.contents, dev);
 }
