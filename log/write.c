@@ -175,6 +175,7 @@ static void group_lead_unlock(struct log *log)
 
 	group_close_locked(log, &group, slot);
 	unlatch_x(&log->latch);
+	os_point("log:closed");
 	group_fill(log, &group, slot);
 	group_await_copies(log, &group);
 	err = group_commit(log, &group);
