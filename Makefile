@@ -49,7 +49,7 @@ CFLAGS_ALL = -std=c11 -D_GNU_SOURCE -DBLINKFS_VERSION='"$(VERSION)"' -I. $(WARNI
 LDFLAGS_ALL = -pthread $(SANITIZE) $(LDFLAGS)
 
 # Headers of a package only for the files that may include them (see lint).
-ENGINE_PACKAGES := liburing libisal libxxhash
+ENGINE_PACKAGES := liburing libpmem libisal libxxhash
 FUSE_PACKAGES := fuse3 libcjson
 MKFS_PACKAGES := blkid uuid
 TEST_PACKAGES := criterion

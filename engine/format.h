@@ -322,10 +322,14 @@ struct disk_log_header {
 };
 static_assert(sizeof(struct disk_log_header) == LOG_HEADER_BYTES, "log header");
 
+enum checkpoint_flags {
+	CHECKPOINT_MAPPED = 1, /* the log is written by storing into it: a group has no greatest length */
+};
+
 struct disk_checkpoint {
 	uint8_t magic[8];
 	le32 crc;         /* of the 64 bytes with this field zero */
-	le32 reserved;
+	le32 flags;       /* enum checkpoint_flags; unknown ones are ignored */
 	uint8_t tag[8];   /* first bytes of the UUID */
 	le64 lsn;         /* everything below is in place */
 	le64 marked_lsn;  /* newest durable mark: all below it was durable, data included */

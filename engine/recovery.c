@@ -8,6 +8,7 @@
 #include "engine/base/units.h"
 #include "engine/doublewrite.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -137,11 +138,16 @@ static int start_log(struct volume *volume, lsn_t cut, uint64_t generation)
 {
 	struct log_options options = {
 		.buffer_bytes = volume->options.log_buffer_bytes,
+		.mode = volume->options.read_only ? LOG_MODE_AUTO : volume->options.log_mode,
 		.on_dead = volume_log_dead,
 		.on_dead_arg = volume,
 	};
+	int rc = log_start(volume->log, cut, generation, &options);
 
-	return log_start(volume->log, cut, generation, &options);
+	if (rc == -EOPNOTSUPP)
+		message(LOG_ERR, "%s: log_mode=%s is not possible on this medium",
+			volume->dev->path, log_mode_name(options.mode));
+	return rc;
 }
 
 int recovery_run(struct volume *volume, uint64_t new_generation, lsn_t *cut)

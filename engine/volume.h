@@ -27,6 +27,7 @@ struct volume_options {
 	bool read_only;           /* nothing is written: recovery happens in memory */
 	uint64_t cache_bytes;     /* 0 = CACHE_BYTES_DEFAULT */
 	uint64_t log_buffer_bytes;/* 0 = default */
+	enum log_mode log_mode;   /* LOG_MODE_AUTO: as the medium likes it */
 	uint64_t commit_interval_ns; /* 0 = COMMIT_INTERVAL_NS; OS_FOREVER = none */
 	bool ignore_damage;       /* fsck: open read-write although SB_DAMAGED is set */
 	bool no_background;       /* tests: no threads; the test calls what they would do */

@@ -17,6 +17,11 @@
  * latch hold that moves next_lsn.
  * INV-LOG-3: `uncopied` likewise; all below the lowest one is in the buffer.
  *
+ * In mapped mode the buffer is the log, and what is copied has survived the
+ * process already, if a scan can walk up to it.  So the first append of a group
+ * writes the group's mark, too; it says what was durable then, which may be
+ * less than where it stands.
+ *
  * Waiters for space are served in turn, so that small reservations cannot
  * starve a large one.  No wake-up is lost: a waiter takes its queue's ticket
  * under the latch, after finding no room; whoever makes room does so under the
@@ -57,9 +62,14 @@ uint64_t log_reserve_max(const struct log *log)
 	return log->reserve_max;
 }
 
+/* Mapped: what fits the log fits the buffer. */
 static bool buffer_has_room_locked(struct log *log, uint64_t bytes)
 {
-	uint64_t used = atomic_load(&log->next_lsn) - atomic_load(&log->durable_lsn);
+	uint64_t used;
+
+	if (log->mapped)
+		return true;
+	used = atomic_load(&log->next_lsn) - atomic_load(&log->durable_lsn);
 
 	return used + log->reserved + bytes + 2 * LOG_GROUP_OVERHEAD(log->shape.block) <=
 	       log->buffer_bytes;
@@ -224,7 +234,7 @@ void log_set_space_callback(struct log *log, void (*want)(void *arg, lsn_t lsn),
 
 /* ------------------------------------------------------------------ slots */
 
-static unsigned slot_take(struct log *log)
+unsigned log_slot_take(struct log *log)
 {
 	const unsigned first = stats_shard(); /* spreads threads over cache lines */
 
@@ -246,6 +256,11 @@ static unsigned slot_take(struct log *log)
 	}
 	check(!"more than two unlisted appends a thread, or more than THREADS_MAX threads");
 	return 0;
+}
+
+void log_slot_give(struct log *log, unsigned slot)
+{
+	atomic_store_explicit(&log->slots[slot].taken, 0, memory_order_release);
 }
 
 lsn_t log_copied_lsn(struct log *log, lsn_t next)
@@ -287,14 +302,14 @@ void log_listed(struct log *log, const struct log_ticket *ticket)
 	slot = &log->slots[ticket->slot];
 	check(atomic_load_explicit(&slot->unlisted, memory_order_relaxed) == ticket->start);
 	atomic_store_explicit(&slot->unlisted, LSN_NONE, memory_order_release);
-	atomic_store_explicit(&slot->taken, 0, memory_order_release);
+	log_slot_give(log, ticket->slot);
 }
 
 /* ----------------------------------------------------------------- append */
 
 void log_buffer_put(struct log *log, lsn_t lsn, const void *bytes, size_t len)
 {
-	uint64_t at = lsn % log->buffer_bytes;
+	uint64_t at = log_buffer_at(log, lsn);
 	size_t first = len;
 
 	if (first > log->buffer_bytes - at)
@@ -303,29 +318,50 @@ void log_buffer_put(struct log *log, lsn_t lsn, const void *bytes, size_t len)
 	memcpy(log->buffer, (const uint8_t *)bytes + first, len - first);
 }
 
-void log_group_open_locked(struct log *log)
+void log_mark_put(struct log *log, lsn_t own, lsn_t durable)
+{
+	uint8_t mtr[MARK_MTR_BYTES];
+
+	log_mark_make(&log->shape, log->epoch, own, durable, mtr);
+	log_buffer_put(log, own, mtr, sizeof(mtr));
+}
+
+bool log_group_open_locked(struct log *log)
 {
 	lsn_t next = atomic_load(&log->next_lsn);
 
-	if (next == log->group_start)
-		atomic_store(&log->next_lsn, next + MARK_MTR_BYTES);
+	if (next != log->group_start)
+		return false;
+	log->group_marks = atomic_load(&log->durable_lsn);
+	atomic_store(&log->next_lsn, next + MARK_MTR_BYTES);
+	return true;
 }
 
-static uint64_t append_locked(struct log *log, size_t size, struct log_ticket *ticket)
+/* What an append learns under the latch, besides its ticket. */
+struct append {
+	uint64_t waiter;
+	lsn_t mark; /* mapped, first of its group: of the mark to write; else LSN_NONE */
+	lsn_t mark_says;
+};
+
+static void append_locked(struct log *log, size_t size, struct log_ticket *ticket,
+			  struct append *append)
 {
 	struct log_slot *slot = &log->slots[ticket->slot];
+	bool opened = log_group_open_locked(log);
 
-	log_group_open_locked(log);
 	reserved_drop_locked(log, size, 0);
 	ticket->start = atomic_load(&log->next_lsn);
 	ticket->end = ticket->start + size;
-	atomic_store(&slot->uncopied, ticket->start);
+	append->mark = opened && log->mapped ? log->group_start : LSN_NONE;
+	append->mark_says = log->group_marks;
+	atomic_store(&slot->uncopied, opened ? log->group_start : ticket->start);
 	atomic_store(&slot->unlisted, ticket->start);
 	atomic_store(&log->next_lsn, ticket->end);
 	/* INV-LOG-1, what it is for. */
 	check(ticket->end - atomic_load(&log->checkpoint_lsn) <= log->shape.capacity);
 	check(ticket->end - atomic_load(&log->durable_lsn) <= log->buffer_bytes);
-	return log_space_waiter_locked(log);
+	append->waiter = log_space_waiter_locked(log);
 }
 
 /*
@@ -333,7 +369,7 @@ static uint64_t append_locked(struct log *log, size_t size, struct log_ticket *t
  * an appender clears its slot before it looks at copy_waits, both in the single
  * order of seq_cst: one of the two sees the other.
  */
-static void append_copied(struct log *log, struct log_slot *slot)
+void log_slot_copied(struct log *log, struct log_slot *slot)
 {
 	atomic_store(&slot->uncopied, LSN_NONE);
 	os_point("log:copied");
@@ -359,21 +395,23 @@ static bool records_valid(const uint8_t *records, size_t bytes)
 void log_append(struct log *log, uint8_t *records, size_t bytes, struct log_ticket *ticket)
 {
 	const size_t size = bytes + MTR_TRAILER_BYTES;
-	uint64_t waiter;
+	struct append append;
 	uint32_t crc;
 
 	check(log->started && size <= log->reserve_max);
 	check(records_valid(records, bytes));
 	crc = log_records_crc(log->epoch, records, bytes);
-	ticket->slot = slot_take(log);
+	ticket->slot = log_slot_take(log);
 	latch_x(&log->latch);
-	waiter = append_locked(log, size, ticket);
+	append_locked(log, size, ticket, &append);
 	unlatch_x(&log->latch);
 	os_point("log:reserved");
+	if (append.mark != LSN_NONE)
+		log_mark_put(log, append.mark, append.mark_says);
 	log_seal(&log->shape, crc, ticket->start + bytes, records + bytes);
 	log_buffer_put(log, ticket->start, records, size);
-	append_copied(log, &log->slots[ticket->slot]);
-	log_space_wake(log, waiter);
+	log_slot_copied(log, &log->slots[ticket->slot]);
+	log_space_wake(log, append.waiter);
 	log_stat(log, STAT_log_appends, 1);
 	log_stat(log, STAT_log_append_bytes, size);
 }
@@ -403,6 +441,17 @@ lsn_t log_checkpoint_lsn(struct log *log)
 uint64_t log_capacity(const struct log *log)
 {
 	return log->shape.capacity;
+}
+
+enum log_mode log_mode(const struct log *log)
+{
+	check(log->started);
+	return log->medium.mode;
+}
+
+uint32_t log_block_bytes(const struct log *log)
+{
+	return log->shape.block;
 }
 
 bool log_dead(struct log *log)

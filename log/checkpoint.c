@@ -25,6 +25,7 @@ int log_checkpoint_write(struct log *log, lsn_t lsn, lsn_t marked)
 		.marked_lsn = marked,
 		.generation = log->epoch,
 		.sequence = log->checkpoint_sequence + 1,
+		.mapped = log->mapped,
 	};
 	struct disk_checkpoint disk;
 	int err;

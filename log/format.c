@@ -241,6 +241,7 @@ void log_checkpoint_make(struct disk_checkpoint *disk, const uint8_t uuid[16],
 		.marked_lsn = le64_make(checkpoint->marked_lsn),
 		.generation = le64_make(checkpoint->generation),
 		.sequence = le64_make(checkpoint->sequence),
+		.flags = le32_make(checkpoint->mapped ? CHECKPOINT_MAPPED : 0),
 	};
 	memcpy(disk->magic, CHECKPOINT_MAGIC, sizeof(disk->magic));
 	memcpy(disk->tag, uuid, sizeof(disk->tag));
@@ -258,6 +259,7 @@ bool log_checkpoint_parse(const struct disk_checkpoint *disk, const uint8_t uuid
 	checkpoint->marked_lsn = le64_get(disk->marked_lsn);
 	checkpoint->generation = le64_get(disk->generation);
 	checkpoint->sequence = le64_get(disk->sequence);
+	checkpoint->mapped = le32_get(disk->flags) & CHECKPOINT_MAPPED;
 	return checkpoint->lsn >= shape->first_lsn && checkpoint->lsn < LSN_MAX &&
 	       checkpoint->marked_lsn < LSN_MAX && checkpoint->sequence < LSN_MAX;
 }
@@ -315,5 +317,10 @@ int log_format_blocks(struct device *dev, uint64_t offset, uint64_t size_bytes,
 int log_format(struct device *dev, uint64_t offset, uint64_t size_bytes, const uint8_t uuid[16],
 	       uint64_t generation)
 {
-	return log_format_blocks(dev, offset, size_bytes, uuid, generation, LOG_BLOCK_DEFAULT);
+	uint32_t block = dev->block_bytes ? dev->block_bytes : LOG_BLOCK_DEFAULT;
+
+	if (block > LOG_BLOCK_MAX)
+		return -EINVAL;
+	return log_format_blocks(dev, offset, size_bytes, uuid, generation,
+				 block < LOG_BLOCK_MIN ? LOG_BLOCK_MIN : block);
 }

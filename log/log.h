@@ -23,7 +23,7 @@
  *	INV-LOG-3  nothing at or above copied_lsn is written or acknowledged
  *	INV-LOG-4  one durable_lsn, sampled before the flush
  *	INV-LOG-5  each group starts at a block boundary with a mark; a stop of the
- *	           scan below a later valid mark is damage, not the end
+ *	           scan below what a later mark calls durable is damage, not the end
  *	INV-LOG-6  after recovery both checkpoint blocks carry a new epoch before the
  *	           first append, so nothing behind the cut can be read again
  *
@@ -47,12 +47,28 @@ typedef uint64_t lsn_t;
 
 struct log;
 
+/*
+ * How the log gets to its medium.  All promise the same; which is fastest, the
+ * medium decides (medium.h).
+ */
+enum log_mode {
+	LOG_MODE_AUTO,   /* mapped where the medium is byte-addressable, else pwrite */
+	LOG_MODE_PWRITE, /* pwrite + fdatasync */
+	LOG_MODE_DIRECT, /* O_DIRECT + fdatasync */
+	LOG_MODE_DSYNC,  /* O_DIRECT | O_DSYNC; data is flushed beside it, when there is any */
+	LOG_MODE_MAPPED, /* the log buffer is the log: what is appended survives the process */
+	LOG_MODE_COUNT
+};
+const char *log_mode_name(enum log_mode mode);
+/* False: no such mode. */
+bool log_mode_parse(const char *name, enum log_mode *mode);
+
 /* ------------------------------------------------------------------ format */
 
 /*
  * Writes an empty log for mkfs: zeros everything (pre-written, so that later
- * writes only overwrite), header, both checkpoints with `generation`.
- * Does not flush.
+ * writes only overwrite), header, both checkpoints with `generation`.  Its
+ * block size is that of the device.  Does not flush.
  */
 int log_format(struct device *dev, uint64_t offset, uint64_t size_bytes, const uint8_t uuid[16],
 	       uint64_t generation) must_check;
@@ -73,6 +89,7 @@ struct checkpoint {
 	lsn_t marked_lsn;
 	uint64_t generation;
 	uint64_t sequence;
+	bool mapped; /* the log behind it was written in mapped mode */
 };
 
 /*
@@ -91,7 +108,7 @@ const struct checkpoint *log_found_checkpoint(const struct log *log);
 /* One mini-transaction found by the scan. */
 struct log_mtr {
 	lsn_t start, end;
-	const uint8_t *records; /* contiguous, without trailer; valid until log_close() or log_start() */
+	const uint8_t *records; /* contiguous, without trailer; until log_close(), log_start() */
 	size_t records_bytes;
 	lsn_t marks; /* a mark: all below was durable, data included; 0 = no mark */
 };
@@ -105,13 +122,18 @@ typedef int (*log_visitor)(void *arg, const struct log_mtr *mtr);
 struct log_scan_result {
 	lsn_t end;         /* the cut: end of the last mtr taken */
 	lsn_t marked_lsn;  /* newest mark met, or the checkpoint's */
-	bool damaged;      /* INV-LOG-5: a valid mark of this epoch lies behind `end` */
-	lsn_t damage_mark; /* that mark */
+	bool damaged;      /* INV-LOG-5: a mark of this epoch calls more durable than `end` */
+	lsn_t damage_mark; /* up to here all had been durable */
 };
 /* May be called more than once. */
-int log_scan(struct log *log, log_visitor visit, void *arg, struct log_scan_result *result) must_check;
+int log_scan(struct log *log, log_visitor visit, void *arg,
+	     struct log_scan_result *result) must_check;
 
-/* Splits an mtr into records.  Usage: struct log_cursor c = {records, bytes}; while (log_next_record(&c, &r) > 0) */
+/*
+ * Splits an mtr into records:
+ *	struct log_cursor c = {records, bytes};
+ *	while (log_next_record(&c, &r) > 0)
+ */
 struct log_cursor {
 	const uint8_t *next;
 	size_t left;
@@ -124,7 +146,7 @@ struct log_rec {
 /* 1: a record; 0: no more; -BE_FORMAT. */
 int log_next_record(struct log_cursor *cursor, struct log_rec *record) must_check;
 
-/* varint of format.h: put returns the bytes written (at most 10); get the bytes read, 0 when malformed. */
+/* varint of format.h: the bytes written (at most 10); the bytes read, 0 when malformed. */
 size_t varint_put(uint8_t *p, uint64_t value);
 size_t varint_get_long(const uint8_t *p, size_t left, uint64_t *value);
 static inline size_t varint_get(const uint8_t *p, size_t left, uint64_t *value)
@@ -139,17 +161,21 @@ static inline size_t varint_get(const uint8_t *p, size_t left, uint64_t *value)
 /* ------------------------------------------------------------- appending */
 
 struct log_options {
-	uint64_t buffer_bytes;      /* 0 = a default; holds all that is appended and not yet durable */
+	/* 0 = a default; holds all that is appended and not yet durable.  Not in mapped mode. */
+	uint64_t buffer_bytes;
+	enum log_mode mode;         /* AUTO never fails for its own sake; others: -EOPNOTSUPP */
 	void (*on_dead)(void *arg, int error); /* called once, by the thread that met the error */
 	void *on_dead_arg;
 };
 
 /*
- * INV-LOG-6: opens the log for appending at `lsn` rounded up to a block: writes
+ * INV-LOG-6: opens the log for appending at `lsn` rounded up to a block (of the
+ * log's or the medium's size, whichever is larger): writes
  * both checkpoint blocks with that LSN and `generation`, one after the other,
  * each flushed.  All pages up to lsn must be durably in place.
  */
-int log_start(struct log *log, lsn_t lsn, uint64_t generation, const struct log_options *options) must_check;
+int log_start(struct log *log, lsn_t lsn, uint64_t generation,
+	      const struct log_options *options) must_check;
 
 /*
  * INV-LOG-1: reserves room for mtrs of `bytes` in all.  Waits (for the
@@ -193,6 +219,8 @@ int log_flush(struct log *log, lsn_t lsn) must_check;
 /* As log_flush(), then makes sure that a durable mark covers lsn (a closing mark when needed). */
 int log_mark(struct log *log, lsn_t lsn) must_check;
 
+enum log_mode log_mode(const struct log *log);       /* in use; never AUTO */
+uint32_t log_block_bytes(const struct log *log);     /* what each group is padded to */
 lsn_t log_next_lsn(struct log *log);
 lsn_t log_durable_lsn(struct log *log);
 lsn_t log_marked_lsn(struct log *log);

@@ -7,6 +7,7 @@
  *	ahead.c       the same, ahead of the scan
  *	append.c      reservation (INV-LOG-1), append, slots (INV-LOG-2, INV-LOG-3)
  *	write.c       group commit (INV-LOG-3, INV-LOG-4, INV-LOG-5)
+ *	medium*.c     how a group becomes durable, by mode (INV-LOG-4)
  *	checkpoint.c  checkpoint blocks (INV-LOG-2)
  *
  * README.md has the picture, the invariants with their reasons, and what a
@@ -20,6 +21,7 @@
 #include "engine/base/limits.h"
 #include "engine/format.h"
 #include "log/log.h"
+#include "log/medium.h"
 
 #define LSN_NONE UINT64_MAX
 #define LSN_MAX (UINT64_C(1) << 62) /* above it a medium talks nonsense: sums cannot overflow */
@@ -28,8 +30,9 @@
 
 #define LOG_BUFFER_BYTES_DEFAULT (8u << 20) /* tens of milliseconds of the fastest appenders */
 /*
- * Also the longest mtr (it fits a reservation, which fits the buffer) and the
- * longest group (not durable, so in the buffer): the scan relies on both.
+ * Also the longest mtr (it fits a reservation, which fits the buffer) and, but
+ * for mapped mode, the longest group (not durable, so in the buffer): the scan
+ * relies on both.
  */
 #define LOG_BUFFER_BYTES_MAX (16u << 20)
 
@@ -65,7 +68,7 @@ struct log_shape {
 	uint64_t offset;   /* of the header on the device */
 	uint64_t capacity; /* a multiple of block */
 	lsn_t first_lsn;   /* a multiple of LOG_BLOCK_MAX */
-	uint32_t block;
+	uint32_t block;    /* from log_start() on: at least the medium's */
 };
 
 /*
@@ -76,7 +79,7 @@ struct log_shape {
  */
 struct log_slot {
 	_Alignas(64) _Atomic uint32_t taken;
-	_Atomic uint64_t uncopied; /* start LSN until the bytes are in the buffer, then LSN_NONE */
+	_Atomic uint64_t uncopied; /* first LSN to be put in the buffer; LSN_NONE: it is */
 	_Atomic uint64_t unlisted; /* start LSN until log_listed(), then LSN_NONE */
 };
 
@@ -85,6 +88,7 @@ struct log_group {
 	lsn_t start;       /* of its mark: a block boundary */
 	lsn_t content_end; /* end of its last mtr; padding follows */
 	lsn_t end;         /* a block boundary, start of the next group */
+	lsn_t marks;       /* its mark says that all below was durable */
 	uint64_t number;
 	bool closing;      /* holds its mark only */
 };
@@ -118,8 +122,10 @@ struct log {
 	/* constant after log_start() */
 	bool started;
 	uint64_t epoch;     /* generation of this mount */
-	uint8_t *buffer;    /* ring: byte with LSN l is buffer[l % buffer_bytes] */
-	uint64_t buffer_bytes;
+	struct log_medium medium;
+	bool mapped;        /* the buffer is the log itself */
+	uint8_t *buffer;    /* ring: log_buffer_at() */
+	uint64_t buffer_bytes; /* mapped: the capacity */
 	uint64_t reserve_max;
 	struct log_slot *slots;
 	void (*on_dead)(void *arg, int error);
@@ -141,8 +147,10 @@ struct log {
 	void *want_space_arg;
 	/* [lock: latch] groups */
 	lsn_t group_start;      /* of the open group; next_lsn when it is empty */
+	lsn_t group_marks;      /* mapped: what its mark says, once it is open */
 	uint64_t group_number;  /* of the open group */
 	lsn_t flight_end;       /* of the group in flight */
+	lsn_t flight_marks;     /* what its mark says */
 	bool in_flight;         /* one group at a time is written */
 	bool leader_waits;      /* the leader of the next group is chosen */
 
@@ -164,6 +172,12 @@ static inline void log_stat(struct log *log, enum stat_id stat, uint64_t n)
 {
 	if (log->stats)
 		stat_add(log->stats, stat, n);
+}
+
+/* Where in the buffer the byte with this LSN is. */
+static inline uint64_t log_buffer_at(const struct log *log, lsn_t lsn)
+{
+	return (lsn - log->shape.first_lsn) % log->buffer_bytes;
 }
 
 static inline lsn_t lsn_round_up(lsn_t lsn, uint32_t block)
@@ -197,7 +211,7 @@ void log_pad_make(const struct log_shape *shape, uint64_t epoch, lsn_t start, ui
 /* Bytes of padding that an mtr end wants: 0, or at least MTR_PAD_BYTES_MIN. */
 size_t log_pad_bytes(const struct log_shape *shape, lsn_t end);
 
-/* As log_format(), for devices whose block is not LOG_BLOCK_DEFAULT. */
+/* As log_format(), with another block than the device's. */
 int log_format_blocks(struct device *dev, uint64_t offset, uint64_t size_bytes,
 		      const uint8_t uuid[16], uint64_t generation, uint32_t block) must_check;
 int log_header_parse(const struct disk_log_header *disk, const uint8_t uuid[16],
@@ -212,10 +226,18 @@ bool log_checkpoint_parse(const struct disk_checkpoint *disk, const uint8_t uuid
 
 /* Lowest start LSN below `next` of appends not yet copied, or `next`. */
 lsn_t log_copied_lsn(struct log *log, lsn_t next);
-/* Opens the group, if it is empty, by leaving room for its mark.  Latch held. */
-void log_group_open_locked(struct log *log);
+/*
+ * Opens the group, if it is empty, by leaving room for its mark.  Latch held.
+ * True: it was, and in mapped mode the caller writes the mark.
+ */
+bool log_group_open_locked(struct log *log);
+unsigned log_slot_take(struct log *log);
+void log_slot_give(struct log *log, unsigned slot);
+/* The bytes held back by slot->uncopied are in the buffer. */
+void log_slot_copied(struct log *log, struct log_slot *slot);
 uint64_t log_reserve_limit(const struct log_shape *shape, uint64_t buffer_bytes);
 void log_buffer_put(struct log *log, lsn_t lsn, const void *bytes, size_t len);
+void log_mark_put(struct log *log, lsn_t own, lsn_t durable);
 /*
  * The turn to wake after a change that may give the first waiter its space;
  * latch held, for log_space_wake() after it.

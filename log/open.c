@@ -131,12 +131,19 @@ static uint64_t buffer_size(const struct log_shape *shape, uint64_t wanted)
 
 static int buffer_allocate(struct log *log, uint64_t wanted)
 {
-	log->buffer_bytes = buffer_size(&log->shape, wanted);
-	log->buffer = aligned_alloc(LOG_BLOCK_MAX, lsn_round_up(log->buffer_bytes, LOG_BLOCK_MAX));
+	if (log->mapped) {
+		log->buffer_bytes = log->shape.capacity;
+		log->buffer = log->medium.map.at;
+	} else {
+		log->buffer_bytes = buffer_size(&log->shape, wanted);
+		log->buffer = aligned_alloc(LOG_BLOCK_MAX,
+					    lsn_round_up(log->buffer_bytes, LOG_BLOCK_MAX));
+	}
 	log->slots = aligned_alloc(_Alignof(struct log_slot), LOG_SLOTS * sizeof(*log->slots));
 	if (!log->buffer || !log->slots)
 		return -ENOMEM;
-	log->reserve_max = log_reserve_limit(&log->shape, log->buffer_bytes);
+	log->reserve_max = log_reserve_limit(&log->shape, log->mapped ? LOG_BUFFER_BYTES_MAX
+								      : log->buffer_bytes);
 	for (unsigned i = 0; i < LOG_SLOTS; i++) {
 		atomic_init(&log->slots[i].taken, 0);
 		atomic_init(&log->slots[i].uncopied, LSN_NONE);
@@ -147,8 +154,10 @@ static int buffer_allocate(struct log *log, uint64_t wanted)
 
 static void buffer_free(struct log *log)
 {
-	free(log->buffer);
+	if (!log->mapped)
+		free(log->buffer);
 	free(log->slots);
+	log_medium_close(&log->medium);
 	log->buffer = NULL;
 	log->slots = NULL;
 }
@@ -165,6 +174,12 @@ int log_start(struct log *log, lsn_t lsn, uint64_t generation, const struct log_
 	/* An epoch that was in use would make old bytes valid again. */
 	if (generation <= log->found.generation)
 		return -EINVAL;
+	err = log_medium_open(&log->medium, log->dev, log->shape.offset + LOG_RECORDS_START,
+			      log->shape.capacity, log->shape.block, options->mode);
+	if (err)
+		return err;
+	log->mapped = log->medium.mode == LOG_MODE_MAPPED;
+	log->shape.block = log->medium.block;
 	lsn = lsn_round_up(lsn, log->shape.block);
 	log->epoch = generation;
 	log->on_dead = options->on_dead;

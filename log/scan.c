@@ -9,13 +9,21 @@
  * is given to the visitor before its CRC holds.
  *
  * INV-LOG-5.  The scan stops at the first byte that is not the start of a valid
- * mtr.  Groups are written one at a time, each only after the flush of the one
- * before, and each begins with a mark: so while group k is torn, no mark
- * behind it exists in this epoch, and a valid one that does exist says that
- * the stop is damage in something that was durable.  A group is never longer
- * than the buffer: the mark of the group after the stop is found within
- * LOG_BUFFER_BYTES_MAX of it.  The same holds for a stop below the mark that
- * the checkpoint block knows of.
+ * mtr.  A mark of this epoch that says "all below d was durable" with d above the
+ * stop makes it damage in something that was durable; so does the mark that the
+ * checkpoint block knows of.  Where such a mark can be:
+ *
+ *	written in groups  each only after the flush of the one before, each with a
+ *	                   mark that names its own start.  So behind a torn group
+ *	                   there is none, and the mark of the group after a damaged
+ *	                   one is at most the longest group away,
+ *	                   LOG_BUFFER_BYTES_MAX.
+ *	mapped             a group may arrive before an earlier one: its mark names
+ *	                   what was durable when it was opened, and is no witness
+ *	                   for more.  A group has no greatest length, so everything
+ *	                   live is looked at.
+ *
+ * A mark lies within one block, and so is looked for without the image.
  */
 #include "log/log_internal.h"
 
@@ -117,30 +125,56 @@ static int mtr_at(struct log *log, lsn_t start, struct log_mtr *mtr)
 			      mtr->records_bytes, &mtr->marks) >= 0;
 }
 
-/* INV-LOG-5: looks for a mark behind a stop. */
-static int probe_marks(struct log *log, lsn_t stop, struct log_scan_result *result)
+/* Does a mark of this log stand at `at`, where these bytes were read? */
+static bool mark_at(const struct log *log, lsn_t at, const uint8_t *bytes, lsn_t *durable)
+{
+	const size_t records = MARK_MTR_BYTES - MTR_TRAILER_BYTES;
+	le32 crc;
+
+	if (bytes[0] != REC_MARK || bytes[records] != log_sequence_byte(&log->shape, at + records))
+		return false;
+	memcpy(&crc, bytes + records + 1, sizeof(crc));
+	return le32_get(crc) == log_records_crc(log->found.generation, bytes, records) &&
+	       log_mark_parse(&log->shape, log->found.generation, at, bytes, records, durable) > 0;
+}
+
+/* Looks at the block boundaries in [from, to), which does not cross the end of a lap. */
+static int probe_chunk(struct log *log, uint8_t *chunk, lsn_t from, lsn_t to,
+		       struct log_scan_result *result)
+{
+	int err = dev_read(log->dev, chunk, to - from, log_offset(&log->shape, from));
+
+	for (lsn_t at = from; at + MARK_MTR_BYTES <= to && !err; at += log->shape.block) {
+		lsn_t durable;
+
+		if (!mark_at(log, at, chunk + (at - from), &durable) || durable <= result->end)
+			continue;
+		result->damaged = true;
+		result->damage_mark = durable;
+		break;
+	}
+	return err;
+}
+
+static int probe_marks(struct log *log, struct log_scan_result *result)
 {
 	const uint32_t block = log->shape.block;
-	lsn_t limit = lsn_min(log->image_limit, stop + LOG_BUFFER_BYTES_MAX + 2 * block);
+	lsn_t at = lsn_round_up(result->end + 1, block);
+	lsn_t limit = log->image_limit;
+	uint8_t *chunk = malloc(LOG_SCAN_CHUNK_BYTES);
+	int err = chunk ? 0 : -ENOMEM;
 
-	for (lsn_t at = lsn_round_up(stop + 1, block); at + MARK_MTR_BYTES <= limit; at += block) {
-		struct log_mtr mtr;
-		int rc = image_need(log, at + MARK_MTR_BYTES);
+	if (!log->found.mapped)
+		limit = lsn_min(limit, result->end + LOG_BUFFER_BYTES_MAX + 2 * block);
+	while (at < limit && !err && !result->damaged) {
+		lsn_t to = lsn_min(limit, at + LOG_SCAN_CHUNK_BYTES);
 
-		if (rc)
-			return rc;
-		if (*image_at(log, at) != REC_MARK)
-			continue;
-		rc = mtr_at(log, at, &mtr);
-		if (rc < 0)
-			return rc;
-		if (rc && mtr.marks) {
-			result->damaged = true;
-			result->damage_mark = at;
-			return 0;
-		}
+		to = lsn_min(to, at + log_lap_left(&log->shape, at));
+		err = probe_chunk(log, chunk, at, to, result);
+		at = to;
 	}
-	return 0;
+	free(chunk);
+	return err;
 }
 
 static int find_damage(struct log *log, struct log_scan_result *result)
@@ -150,7 +184,7 @@ static int find_damage(struct log *log, struct log_scan_result *result)
 		result->damage_mark = log->found.marked_lsn;
 		return 0;
 	}
-	return probe_marks(log, result->end, result);
+	return probe_marks(log, result);
 }
 
 static int scan(struct log *log, log_visitor visit, void *arg, struct log_scan_result *result)

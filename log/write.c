@@ -57,38 +57,45 @@ void log_fail(struct log *log, int error)
 
 /* -------------------------------------------------------------- one group */
 
-static void group_close_locked(struct log *log, struct log_group *group)
+/* slot: for what group_fill() will put in the buffer. */
+static void group_close_locked(struct log *log, struct log_group *group, unsigned slot)
 {
 	check(!log->in_flight);
 	/* INV-LOG-5, single flight. */
 	check(log->group_start == atomic_load(&log->durable_lsn));
-	log_group_open_locked(log);
+	group->closing = log_group_open_locked(log);
 	group->start = log->group_start;
 	group->content_end = atomic_load(&log->next_lsn);
 	group->end = group->content_end + log_pad_bytes(&log->shape, group->content_end);
 	group->number = log->group_number++;
-	group->closing = group->content_end == group->start + MARK_MTR_BYTES;
+	/* Mapped: the mark of a group that holds more has been written when it was opened. */
+	group->marks = log->mapped ? log->group_marks : group->start;
+	atomic_store(&log->slots[slot].uncopied,
+		     log->mapped && !group->closing ? group->content_end : group->start);
 	/* INV-LOG-1: headroom was kept for this. */
 	check(group->end - atomic_load(&log->checkpoint_lsn) <= log->shape.capacity);
 	check(group->end - group->start <= log->buffer_bytes);
 	log->group_start = group->end;
 	atomic_store(&log->next_lsn, group->end);
 	log->flight_end = group->end;
+	log->flight_marks = group->marks;
 	log->in_flight = true;
 	log->leader_waits = false;
 }
 
-static void group_fill(struct log *log, const struct log_group *group)
+static void group_fill(struct log *log, const struct log_group *group, unsigned slot)
 {
 	uint8_t mtr[LOG_BLOCK_MAX + MTR_PAD_BYTES_MIN];
 	size_t pad = group->end - group->content_end;
 
-	log_mark_make(&log->shape, log->epoch, group->start, atomic_load(&log->durable_lsn), mtr);
-	log_buffer_put(log, group->start, mtr, MARK_MTR_BYTES);
+	if (!log->mapped || group->closing)
+		log_mark_put(log, group->start, group->marks);
 	if (pad) {
 		log_pad_make(&log->shape, log->epoch, group->content_end, mtr, pad);
 		log_buffer_put(log, group->content_end, mtr, pad);
 	}
+	log_slot_copied(log, &log->slots[slot]);
+	log_slot_give(log, slot);
 	log_stat(log, STAT_log_pad_bytes, pad);
 }
 
@@ -112,8 +119,8 @@ static void group_await_copies(struct log *log, const struct log_group *group)
 	atomic_store(&log->copy_waits, 0);
 }
 
-/* One request; two or three where the buffer or the log goes round inside the group. */
-static int group_write(struct log *log, const struct log_group *group)
+/* One piece; two or three where the buffer or the log goes round inside the group. */
+static int group_commit(struct log *log, const struct log_group *group)
 {
 	struct dev_request requests[3];
 	size_t count = 0;
@@ -121,27 +128,27 @@ static int group_write(struct log *log, const struct log_group *group)
 
 	while (at < group->end) {
 		uint64_t len = group->end - at;
-		uint64_t in_buffer = log->buffer_bytes - at % log->buffer_bytes;
+		uint64_t in_buffer = log->buffer_bytes - log_buffer_at(log, at);
 		uint64_t in_lap = log_lap_left(&log->shape, at);
 
 		len = len < in_buffer ? len : in_buffer;
 		len = len < in_lap ? len : in_lap;
 		check(count < array_count(requests));
 		requests[count++] = (struct dev_request){
-			.buf = log->buffer + at % log->buffer_bytes,
+			.buf = log->buffer + log_buffer_at(log, at),
 			.len = len,
 			.offset = log_offset(&log->shape, at),
 			.is_write = true,
 		};
 		at += len;
 	}
-	if (count == 1)
-		return dev_write(log->dev, requests[0].buf, requests[0].len, requests[0].offset);
-	return dev_batch(log->dev, requests, count);
+	return log->medium.ops->commit(&log->medium, requests, count);
 }
 
 static void group_durable(struct log *log, const struct log_group *group)
 {
+	lsn_t marked;
+
 	latch_x(&log->latch);
 	check(log->in_flight && atomic_load(&log->durable_lsn) == group->start);
 	if (atomic_load(&log->dead)) {
@@ -150,28 +157,28 @@ static void group_durable(struct log *log, const struct log_group *group)
 		return;
 	}
 	atomic_store(&log->durable_lsn, group->end);
-	atomic_store(&log->marked_lsn, group->closing ? group->end : group->start);
+	marked = group->closing ? group->end : group->marks;
+	if (marked > atomic_load(&log->marked_lsn))
+		atomic_store(&log->marked_lsn, marked);
 	log->in_flight = false;
 	unlatch_x(&log->latch);
 	waitq_wake_all(&log->done_queue[group->number & 1]);
 	waitq_wake_all(&log->leader_queue);
 }
 
-/* Closes, writes and flushes the open group.  Latch held on entry, not on return. */
+/* Closes the open group and makes it durable.  Latch held on entry, not on return. */
 static void group_lead_unlock(struct log *log)
 {
+	unsigned slot = log_slot_take(log);
 	struct log_group group;
 	int err;
 
-	group_close_locked(log, &group);
+	group_close_locked(log, &group, slot);
 	unlatch_x(&log->latch);
-	group_fill(log, &group);
+	os_point("log:closed");
+	group_fill(log, &group, slot);
 	group_await_copies(log, &group);
-	err = group_write(log, &group);
-	if (!err) {
-		os_point("log:written");
-		err = dev_flush(log->dev);
-	}
+	err = group_commit(log, &group);
 	if (err) {
 		log_fail(log, err);
 		return;
@@ -191,13 +198,11 @@ static bool reached(struct log *log, enum goal goal, lsn_t lsn)
 	return atomic_load(goal == GOAL_MARKED ? &log->marked_lsn : &log->durable_lsn) >= lsn;
 }
 
-/*
- * Does the group in flight bring it?  For GOAL_MARKED lsn is durable already:
- * the group in flight began at or above it, and so did its mark.
- */
+/* Does the group in flight bring it? */
 static bool flight_serves_locked(const struct log *log, enum goal goal, lsn_t lsn)
 {
-	return log->in_flight && (goal == GOAL_MARKED || log->flight_end >= lsn);
+	return log->in_flight &&
+	       (goal == GOAL_MARKED ? log->flight_marks : log->flight_end) >= lsn;
 }
 
 static int wait_for(struct log *log, enum goal goal, lsn_t lsn)

@@ -2,8 +2,11 @@
  * What is common to all devices: bounds, permissions and counting.
  *
  * INV-DEV-1: an implementation sees only transfers inside [0, size_bytes), of at
- * least one byte, and no write when the device is read-only.
+ * least one byte, aligned as it demands, and no write when the device is
+ * read-only.
  * INV-DEV-2: the counters hold what has succeeded.
+ * INV-DEV-6: `flushed` is never above what is durable: a write counts when it has
+ * ended, a flush covers the writes counted before it began.
  */
 #include "engine/dev/device.h"
 
@@ -16,6 +19,26 @@ static int transfer_error(const struct device *dev, size_t len, uint64_t offset,
 	if (offset > dev->size_bytes || len > dev->size_bytes - offset)
 		return -EIO;
 	return 0;
+}
+
+static bool is_aligned(const struct device *dev, const void *buf, size_t len, uint64_t offset)
+{
+	return dev->align <= 1 || (((uintptr_t)buf | len | offset) & (dev->align - 1)) == 0;
+}
+
+/* Failed writes too: a part of them may have arrived. */
+static void note_written(struct device *dev, uint64_t writes)
+{
+	atomic_fetch_add(&dev->written, writes);
+}
+
+static void note_flushed(struct device *dev, uint64_t written)
+{
+	uint64_t flushed = atomic_load(&dev->flushed);
+
+	while (flushed < written &&
+	       !atomic_compare_exchange_weak(&dev->flushed, &flushed, written))
+		;
 }
 
 static void count_transfer(struct device *dev, size_t len, bool is_write)
@@ -32,6 +55,7 @@ int dev_read(struct device *dev, void *buf, size_t len, uint64_t offset)
 
 	if (error || len == 0)
 		return error;
+	check(is_aligned(dev, buf, len, offset));
 	error = dev->ops->read(dev, buf, len, offset);
 	if (!error)
 		count_transfer(dev, len, false);
@@ -44,7 +68,9 @@ int dev_write(struct device *dev, const void *buf, size_t len, uint64_t offset)
 
 	if (error || len == 0)
 		return error;
+	check(is_aligned(dev, buf, len, offset));
 	error = dev->ops->write(dev, buf, len, offset);
+	note_written(dev, 1);
 	if (!error)
 		count_transfer(dev, len, true);
 	return error;
@@ -76,14 +102,28 @@ static int run_one_by_one(struct device *dev, struct dev_request *requests, size
 	return first;
 }
 
-static int run_batch(struct device *dev, struct dev_request *requests, size_t count)
+static void count_batch(struct device *dev, const struct dev_request *requests, size_t count)
 {
-	int first = dev->ops->batch ? dev->ops->batch(dev, requests, count)
-				    : run_one_by_one(dev, requests, count);
+	uint64_t writes = 0;
 
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
+		writes += requests[i].is_write;
 		if (!requests[i].result)
 			count_transfer(dev, requests[i].len, requests[i].is_write);
+	}
+	if (writes)
+		note_written(dev, writes);
+}
+
+static int run_batch(struct device *dev, struct dev_request *requests, size_t count)
+{
+	int first;
+
+	for (size_t i = 0; i < count; i++)
+		check(is_aligned(dev, requests[i].buf, requests[i].len, requests[i].offset));
+	first = dev->ops->batch ? dev->ops->batch(dev, requests, count)
+				: run_one_by_one(dev, requests, count);
+	count_batch(dev, requests, count);
 	return first;
 }
 
@@ -108,17 +148,97 @@ int dev_batch(struct device *dev, struct dev_request *requests, size_t count)
 	return first;
 }
 
+static void count_flush(struct device *dev, uint64_t written)
+{
+	note_flushed(dev, written);
+	if (dev->stats)
+		stat_add(dev->stats, STAT_dev_flushes, 1);
+}
+
 int dev_flush(struct device *dev)
 {
-	int error = dev->ops->flush(dev);
+	struct device *flushed = dev->base ? dev->base : dev;
+	uint64_t written = atomic_load(&flushed->written);
+	int error = flushed->ops->flush(flushed);
 
-	if (!error && dev->stats)
-		stat_add(dev->stats, STAT_dev_flushes, 1);
+	if (!error)
+		count_flush(flushed, written);
 	return error;
+}
+
+int dev_flush_written(struct device *dev)
+{
+	return atomic_load(&dev->flushed) >= atomic_load(&dev->written) ? 0 : dev_flush(dev);
 }
 
 void dev_close(struct device *dev)
 {
 	if (dev)
 		dev->ops->close(dev);
+}
+
+/* --- lanes and mappings ---------------------------------------------------- */
+
+int dev_open_lane(struct device **out, struct device *dev, unsigned flags, uint64_t offset,
+		  uint64_t len)
+{
+	int error = transfer_error(dev, len, offset, true);
+
+	check(!dev->base);
+	if (!error && !dev->ops->open_lane)
+		error = -EOPNOTSUPP;
+	if (!error)
+		error = dev->ops->open_lane(dev, flags, offset, len, out);
+	if (error)
+		return error;
+	(*out)->base = dev;
+	(*out)->stats = dev->stats;
+	return 0;
+}
+
+int dev_write_beside_flush(struct device *lane, struct dev_request *requests, size_t count)
+{
+	struct device *base = lane->base;
+	uint64_t written = atomic_load(&base->written);
+	int error;
+
+	if (atomic_load(&base->flushed) >= written)
+		return dev_batch(lane, requests, count);
+	if (valid_run(lane, requests, count) < count)
+		return -EIO;
+	for (size_t i = 0; i < count; i++)
+		check(is_aligned(lane, requests[i].buf, requests[i].len, requests[i].offset));
+	error = lane->ops->write_beside_flush(lane, requests, count);
+	count_batch(lane, requests, count);
+	if (!error)
+		count_flush(base, written);
+	return error;
+}
+
+int dev_map(struct device *dev, uint64_t offset, uint64_t len, struct dev_map *map)
+{
+	int error = transfer_error(dev, len, offset, true);
+
+	*map = (struct dev_map){.offset = offset, .len = len};
+	if (error)
+		return error;
+	check(len && (offset | len) % DEV_MAP_LINE == 0);
+	return dev->ops->map ? dev->ops->map(dev, map) : -EOPNOTSUPP;
+}
+
+void dev_persist(struct device *dev, const struct dev_map *map, const void *at, size_t len)
+{
+	const uint8_t *from = at;
+	const uint8_t *end = map->at + map->len;
+
+	check(map->byte_addressable && from >= map->at && from <= end &&
+	      len <= (size_t)(end - from));
+	dev->ops->persist(dev, map, at, len);
+}
+
+void dev_unmap(struct device *dev, struct dev_map *map)
+{
+	if (map->at)
+		dev->ops->unmap(dev, map);
+	map->at = NULL;
 }

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 struct device;
+struct dev_map;
 
 /* One element of a batch. */
 struct dev_request {
@@ -38,13 +39,26 @@ struct device_ops {
 	int (*batch)(struct device *dev, struct dev_request *requests, size_t count);
 	int (*flush)(struct device *dev);
 	void (*close)(struct device *dev);
+	/* The rest may be NULL: not supported. */
+	int (*open_lane)(struct device *dev, unsigned flags, uint64_t offset, uint64_t len,
+			 struct device **out);
+	int (*write_beside_flush)(struct device *lane, struct dev_request *requests, size_t count);
+	int (*map)(struct device *dev, struct dev_map *map);
+	void (*persist)(struct device *dev, const struct dev_map *map, const void *at, size_t len);
+	void (*unmap)(struct device *dev, struct dev_map *map);
 };
 
 struct device {
 	const struct device_ops *ops;
 	uint64_t size_bytes;     /* fixed while open */
 	bool read_only;
+	bool byte_addressable;   /* its bytes can be mapped and made durable without a flush */
+	uint32_t block_bytes;    /* what the medium writes as a whole; 0 = unknown */
+	uint32_t align;          /* of buffers, offsets and lengths; 0 and 1 = any */
+	struct device *base;     /* of a lane: the device that it is a lane of */
 	struct stats *stats;     /* where I/O is counted; may be NULL */
+	_Atomic uint64_t written; /* writes that have ended */
+	_Atomic uint64_t flushed; /* of these, the first so many are durable */
 	char path[256];          /* for messages */
 };
 
@@ -53,9 +67,60 @@ int dev_write(struct device *dev, const void *buf, size_t len, uint64_t offset) 
 /* Returns the first error of any element, after all have ended. */
 int dev_batch(struct device *dev, struct dev_request *requests, size_t count) must_check;
 int dev_flush(struct device *dev) must_check;
+/* The same promise; does nothing when every write that had returned is durable already. */
+int dev_flush_written(struct device *dev) must_check;
 void dev_close(struct device *dev); /* NULL is allowed */
 
-/* --- uring.c: a regular file or block device ---------------------------- */
+/* --- lanes: another way to a region of the same medium -------------------- */
+
+enum dev_lane_flags {
+	LANE_DIRECT = 1, /* past the kernel's cache */
+	LANE_DSYNC = 2,  /* a write is durable when it returns; what else was written is not */
+};
+
+/*
+ * Writes through a lane go to the same bytes; transfers must be multiples of
+ * lane->align.  Flushing a lane flushes its device.  Close lanes first.
+ * INV-REC-2 holds for lanes: the lock of the region moves to the lane's own
+ * description, and nobody gets in between.
+ * -EOPNOTSUPP where there is no such way.
+ */
+int dev_open_lane(struct device **out, struct device *dev, unsigned flags, uint64_t offset,
+		  uint64_t len) must_check;
+/*
+ * For a lane with LANE_DSYNC: writes, and at the same time makes durable what had
+ * been written to its device before the call, when there is any.  On return 0 both
+ * are durable; after a crash in between either, in part, may be.
+ */
+int dev_write_beside_flush(struct device *lane, struct dev_request *requests,
+			   size_t count) must_check;
+
+/* --- mappings: a region of the medium as memory --------------------------- */
+
+/*
+ * What is stored there survives the death of the process at once.  It is
+ * durable after dev_persist() where the map is byte-addressable, else after
+ * dev_flush(); until then a power cut may keep any 64-byte line of it, as it
+ * is or was at any time since.
+ */
+struct dev_map {
+	uint8_t *at;      /* the byte at `offset` */
+	uint64_t offset;
+	uint64_t len;
+	bool byte_addressable;
+	void *mapping;    /* whole pages around it */
+	size_t mapping_len;
+};
+
+/* offset and len: multiples of DEV_MAP_LINE.  -EOPNOTSUPP where the medium cannot be mapped. */
+int dev_map(struct device *dev, uint64_t offset, uint64_t len, struct dev_map *map) must_check;
+/* The bytes at [at, at + len) of a byte-addressable map are durable on return. */
+void dev_persist(struct device *dev, const struct dev_map *map, const void *at, size_t len);
+void dev_unmap(struct device *dev, struct dev_map *map);
+
+#define DEV_MAP_LINE 64u
+
+/* --- file.c: a regular file or block device ----------------------------- */
 
 enum dev_open_flags {
 	DEV_READ_ONLY = 1,
@@ -112,6 +177,12 @@ enum dev_cut_mode {
  */
 int dev_record_state(struct device *dev, size_t event, enum dev_cut_mode mode, uint64_t seed,
 		     struct device **out, bool *varies) must_check;
+/*
+ * A map of a memory device is recorded by its lines: each one that has changed
+ * becomes a write of its own when the device looks: at a dev_persist(), a
+ * dev_flush() unless the map is byte-addressable, dev_unmap(), and here.
+ */
+void dev_record_look(struct device *dev);
 /* Number of writes that a cut just before `event` may lose: seeds below it try each _ONE. */
 size_t dev_record_undecided(struct device *dev, size_t event);
 
@@ -119,5 +190,7 @@ size_t dev_record_undecided(struct device *dev, size_t event);
 enum dev_fault_kind { FAULT_READ = 1, FAULT_WRITE = 2, FAULT_FLUSH = 4 };
 void dev_memory_fail(struct device *dev, unsigned mask, uint64_t after, int error, bool sticky);
 uint64_t dev_memory_fault_count(struct device *dev); /* failures injected so far */
+/* From now on it is byte-addressable, with blocks of one line. */
+void dev_memory_be_pmem(struct device *dev);
 
 #endif

@@ -18,53 +18,22 @@
  * INV-REC-DEV-2: events before `settled` are all durable, so a state is the
  * contents before `settled` with the later events done again in their order,
  * undecided ones by choice: where two writes overlap, the later one stays above.
+ * A write to a lane with LANE_DSYNC, and lines of a map under dev_persist(), are
+ * durable by themselves from an event of their own on (settled_at).
  * INV-REC-DEV-3: what a failed flush should have made durable stays undecided
  * for ever, as with a kernel that drops dirty pages after the error.
  */
-#include "engine/base/latch.h"
-#include "engine/dev/device.h"
-#include "engine/dev/sparse.h"
+#include "engine/dev/record_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define SECTOR_SIZE 512u /* what a power cut keeps or loses as a whole */
-#define NEVER UINT64_MAX
-
-struct event {
-	bool is_flush;
-	uint64_t offset;      /* of a write */
-	size_t len;
-	uint64_t ended;       /* clock when the write returned; NEVER: not yet, or lost */
-	struct sparse after;  /* contents after this event */
-	uint64_t horizon;     /* from here on, writes that ended before it are durable */
-	size_t settled;       /* from here on, earlier events are all durable */
-};
-
-struct memory_device {
-	struct device dev;
-	struct latch latch;
-	struct sparse contents;  /* [lock: latch] */
-
-	bool recording;          /* [lock: latch], as all of the following */
-	uint32_t recording_id;   /* so that a call which began in another recording is known */
-	uint64_t clock;
-	struct sparse base;      /* contents before event 0 */
-	struct event *events;
-	size_t event_count;
-	size_t event_room;
-
-	_Atomic unsigned fault_mask; /* set under the latch, looked at without */
-	uint64_t fault_after;
-	int fault_error;
-	bool fault_sticky;
-	uint64_t fault_count;
-};
 
 static const struct device_ops memory_ops;
 
-static struct memory_device *memory_device(const struct device *dev)
+struct memory_device *memory_device(const struct device *dev)
 {
 	check(dev->ops == &memory_ops);
 	return container_of(dev, struct memory_device, dev);
@@ -102,6 +71,7 @@ static struct event *append(struct memory_device *mem)
 
 	*event = (struct event){
 		.ended = NEVER,
+		.settled_at = SIZE_MAX,
 		.after = sparse_share(mem->contents),
 		.horizon = last.horizon,
 		.settled = last.settled,
@@ -109,7 +79,7 @@ static struct event *append(struct memory_device *mem)
 	return event;
 }
 
-static int record_write(struct memory_device *mem, const void *buf, size_t len, uint64_t offset)
+int record_write_locked(struct memory_device *mem, const void *buf, size_t len, uint64_t offset)
 {
 	struct sparse next;
 	struct event *event;
@@ -131,9 +101,20 @@ static int record_write(struct memory_device *mem, const void *buf, size_t len, 
 	return 0;
 }
 
-static bool is_undecided(const struct event *event, uint64_t horizon)
+/* For a cut just before event `cut`. */
+static bool is_undecided(const struct event *event, uint64_t horizon, size_t cut)
 {
-	return !event->is_flush && event->ended >= horizon;
+	return event->kind == EVENT_WRITE && event->ended >= horizon && event->settled_at > cut;
+}
+
+/* The last event, which may have made writes durable. */
+static void advance_settled(struct memory_device *mem)
+{
+	struct event *event = &mem->events[mem->event_count - 1];
+
+	while (event->settled < mem->event_count &&
+	       !is_undecided(&mem->events[event->settled], event->horizon, mem->event_count))
+		event->settled++;
 }
 
 static int record_flush(struct memory_device *mem, uint64_t began)
@@ -144,12 +125,41 @@ static int record_flush(struct memory_device *mem, uint64_t began)
 	if (error)
 		return error;
 	event = append(mem);
-	event->is_flush = true;
+	event->kind = EVENT_FLUSH;
 	if (event->horizon < began)
 		event->horizon = began;
-	while (event->settled < mem->event_count &&
-	       !is_undecided(&mem->events[event->settled], event->horizon))
-		event->settled++;
+	advance_settled(mem);
+	return 0;
+}
+
+/* One write has become durable by itself. */
+static int record_settle(struct memory_device *mem, size_t write)
+{
+	int error = make_room(mem);
+
+	if (error)
+		return error;
+	append(mem)->kind = EVENT_SETTLED;
+	mem->events[write].settled_at = mem->event_count;
+	advance_settled(mem);
+	return 0;
+}
+
+int record_settle_lines_locked(struct memory_device *mem, uint64_t offset, uint64_t len)
+{
+	int error = make_room(mem);
+
+	if (error)
+		return error;
+	append(mem)->kind = EVENT_SETTLED;
+	for (size_t i = last_before(mem, mem->event_count).settled; i < mem->event_count; i++) {
+		struct event *event = &mem->events[i];
+
+		if (event->is_line && event->offset >= offset && event->offset < offset + len &&
+		    event->settled_at > mem->event_count)
+			event->settled_at = mem->event_count;
+	}
+	advance_settled(mem);
 	return 0;
 }
 
@@ -158,7 +168,7 @@ static void lose_writes(struct memory_device *mem, uint64_t flush_began)
 	struct event last = last_before(mem, mem->event_count);
 
 	for (size_t i = last.settled; i < mem->event_count; i++)
-		if (is_undecided(&mem->events[i], last.horizon) &&
+		if (is_undecided(&mem->events[i], last.horizon, mem->event_count) &&
 		    mem->events[i].ended < flush_began)
 			mem->events[i].ended = NEVER;
 }
@@ -188,7 +198,7 @@ static int injected_error_locked(struct memory_device *mem, enum dev_fault_kind 
 	return mem->fault_error;
 }
 
-static int memory_read(struct device *dev, void *buf, size_t len, uint64_t offset)
+int memory_read(struct device *dev, void *buf, size_t len, uint64_t offset)
 {
 	struct memory_device *mem = memory_device(dev);
 	int error = 0;
@@ -206,17 +216,16 @@ static int memory_read(struct device *dev, void *buf, size_t len, uint64_t offse
 	return 0;
 }
 
-static void note_returned(struct memory_device *mem, uint32_t recording_id, size_t event)
+/* Latch held. */
+static void note_returned_locked(struct memory_device *mem, uint32_t recording_id, size_t event)
 {
-	latch_x(&mem->latch);
 	if (mem->recording_id == recording_id)
 		mem->events[event].ended = ++mem->clock;
-	unlatch_x(&mem->latch);
 }
 
-static int memory_write(struct device *dev, const void *buf, size_t len, uint64_t offset)
+int memory_write_way(struct memory_device *mem, const void *buf, size_t len, uint64_t offset,
+		     bool settles)
 {
-	struct memory_device *mem = memory_device(dev);
 	uint32_t recording_id;
 	size_t event;
 	bool recorded;
@@ -228,19 +237,28 @@ static int memory_write(struct device *dev, const void *buf, size_t len, uint64_
 	error = injected_error_locked(mem, FAULT_WRITE);
 	recorded = mem->recording && !error;
 	if (recorded)
-		error = record_write(mem, buf, len, offset);
+		error = record_write_locked(mem, buf, len, offset);
 	else if (!error)
 		error = sparse_write(&mem->contents, buf, len, offset);
 	unlatch_x(&mem->latch);
 
 	if (recorded && !error) {
 		os_point("memory:write-applied");
-		note_returned(mem, recording_id, event);
+		latch_x(&mem->latch);
+		note_returned_locked(mem, recording_id, event);
+		if (settles && mem->recording && mem->recording_id == recording_id)
+			error = record_settle(mem, event);
+		unlatch_x(&mem->latch);
 	}
 	return error;
 }
 
-static int memory_flush(struct device *dev)
+static int memory_write(struct device *dev, const void *buf, size_t len, uint64_t offset)
+{
+	return memory_write_way(memory_device(dev), buf, len, offset, false);
+}
+
+int memory_flush(struct device *dev)
 {
 	struct memory_device *mem = memory_device(dev);
 	uint32_t recording_id;
@@ -249,8 +267,12 @@ static int memory_flush(struct device *dev)
 
 	latch_x(&mem->latch);
 	recording_id = mem->recording_id;
+	error = mem->map && !mem->map->byte_addressable ? map_look_locked(mem) : 0;
+	if (!error) {
+		map_release_locked(mem);
+		error = injected_error_locked(mem, FAULT_FLUSH);
+	}
 	began = ++mem->clock;
-	error = injected_error_locked(mem, FAULT_FLUSH);
 	unlatch_x(&mem->latch);
 
 	os_point("memory:flush-begun");
@@ -269,6 +291,7 @@ static void memory_close(struct device *dev)
 {
 	struct memory_device *mem = memory_device(dev);
 
+	check(!mem->map);
 	forget_events(mem);
 	free(mem->events);
 	sparse_free(&mem->contents);
@@ -280,10 +303,15 @@ static const struct device_ops memory_ops = {
 	.write = memory_write,
 	.flush = memory_flush,
 	.close = memory_close,
+	.open_lane = memory_open_lane,
+	.map = memory_map,
+	.persist = memory_persist,
+	.unmap = memory_unmap,
 };
 
 /* Takes over the contents, also when it fails. */
-static int open_with(struct device **out, uint64_t size_bytes, struct sparse contents)
+static int open_with(struct device **out, uint64_t size_bytes, struct sparse contents,
+		     const struct device *like)
 {
 	struct memory_device *mem = calloc(1, sizeof(*mem));
 
@@ -293,6 +321,8 @@ static int open_with(struct device **out, uint64_t size_bytes, struct sparse con
 	}
 	mem->dev.ops = &memory_ops;
 	mem->dev.size_bytes = size_bytes;
+	mem->dev.block_bytes = like ? like->block_bytes : SECTOR_SIZE;
+	mem->dev.byte_addressable = like && like->byte_addressable;
 	snprintf(mem->dev.path, sizeof(mem->dev.path), "memory");
 	latch_init(&mem->latch, RANK_LEAF, 0);
 	mem->contents = contents;
@@ -305,7 +335,7 @@ int dev_open_memory(struct device **out, uint64_t size_bytes)
 	struct sparse zeros;
 
 	sparse_init(&zeros, size_bytes);
-	return open_with(out, size_bytes, zeros);
+	return open_with(out, size_bytes, zeros, NULL);
 }
 
 void dev_memory_fail(struct device *dev, unsigned mask, uint64_t after, int error, bool sticky)
@@ -373,7 +403,7 @@ bool dev_record_is_flush(const struct device *dev, size_t event)
 
 	latch_s(&mem->latch);
 	check(event < mem->event_count);
-	is_flush = mem->events[event].is_flush;
+	is_flush = mem->events[event].kind == EVENT_FLUSH;
 	unlatch_s(&mem->latch);
 	return is_flush;
 }
@@ -386,7 +416,7 @@ int dev_record_cut(struct device *dev, size_t event, struct device **out)
 	latch_s(&mem->latch);
 	contents = sparse_share(last_before(mem, event).after);
 	unlatch_s(&mem->latch);
-	return open_with(out, dev->size_bytes, contents);
+	return open_with(out, dev->size_bytes, contents, dev);
 }
 
 /* Latch held. */
@@ -396,7 +426,7 @@ static size_t undecided_count_locked(const struct memory_device *mem, size_t cut
 	size_t count = 0;
 
 	for (size_t i = last.settled; i < cut; i++)
-		count += is_undecided(&mem->events[i], last.horizon);
+		count += is_undecided(&mem->events[i], last.horizon, cut);
 	return count;
 }
 
@@ -494,7 +524,7 @@ static int redo(struct state *state, size_t index, enum fate fate)
 {
 	const struct event *event = &state->mem->events[index];
 
-	if (event->is_flush)
+	if (event->kind != EVENT_WRITE)
 		return 0;
 	if (fate != FATE_WHOLE)
 		deviate_before(state, index);
@@ -512,7 +542,7 @@ static int build_state_locked(struct state *state, size_t cut)
 	int error = 0;
 
 	for (size_t i = last.settled; i < cut && !error; i++) {
-		bool undecided = is_undecided(&state->mem->events[i], last.horizon);
+		bool undecided = is_undecided(&state->mem->events[i], last.horizon, cut);
 
 		error = redo(state, i, undecided ? choose_fate(state) : FATE_WHOLE);
 	}
@@ -539,5 +569,5 @@ int dev_record_state(struct device *dev, size_t event, enum dev_cut_mode mode, u
 	if (error)
 		return error;
 	*varies = state.deviates || mode == CUT_PREFIX;
-	return open_with(out, dev->size_bytes, state.contents);
+	return open_with(out, dev->size_bytes, state.contents, dev);
 }

@@ -5,6 +5,7 @@
 #define BLINKFS_SERVER_OPTIONS_H
 
 #include "engine/base/check.h"
+#include "log/log.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,6 +24,7 @@ struct server_options {
 	enum { ATIME_NONE, ATIME_RELATIVE, ATIME_STRICT } atime;
 	uint64_t cache_bytes;        /* 0 = default */
 	uint64_t commit_interval_ns; /* 0 = default */
+	enum log_mode log_mode;
 	unsigned max_threads;
 };
 

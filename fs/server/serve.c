@@ -155,7 +155,8 @@ static int open_device(const struct server_options *options, struct device **dev
 /* Has volume_open() told this one? */
 static bool explained_by_volume(int rc)
 {
-	return rc == -BE_NOVOLUME || rc == -BE_VERSION || rc == -BE_TRUNCATED || rc == -BE_DAMAGE;
+	return rc == -BE_NOVOLUME || rc == -BE_VERSION || rc == -BE_TRUNCATED ||
+	       rc == -BE_DAMAGE || rc == -EOPNOTSUPP;
 }
 
 static int open_volume(struct server *server)
@@ -165,6 +166,7 @@ static int open_volume(struct server *server)
 		.read_only = options->read_only,
 		.cache_bytes = options->cache_bytes,
 		.commit_interval_ns = options->commit_interval_ns,
+		.log_mode = options->log_mode,
 	};
 	struct device *dev = NULL;
 	int rc = open_device(options, &dev);
@@ -195,9 +197,20 @@ static int close_volume(struct server *server)
 
 /* ------------------------------------------------------------------ serve */
 
-static void mount_is_live(void *daemon)
+struct live {
+	struct daemon *daemon;
+	const struct server *server;
+};
+
+static void mount_is_live(void *arg)
 {
-	daemon_live(daemon);
+	const struct live *live = arg;
+	const struct volume *volume = live->server->volume;
+
+	daemon_live(live->daemon);
+	if (!volume->options.read_only)
+		message(LOG_INFO, "%s: redo log: mode %s, blocks of %u bytes", volume->dev->path,
+			log_mode_name(log_mode(volume->log)), log_block_bytes(volume->log));
 }
 
 static int serve(struct server *server)
@@ -216,13 +229,15 @@ static int serve(struct server *server)
 
 int serve_volume(const struct server_options *options, struct daemon *daemon)
 {
+	struct live live = {.daemon = daemon};
 	struct server server = {
 		.options = options,
 		.on_live = mount_is_live,
-		.on_live_arg = daemon,
+		.on_live_arg = &live,
 	};
 	int rc, close_rc;
 
+	live.server = &server;
 	block_signals();
 	rc = open_volume(&server);
 	if (!rc)

@@ -85,6 +85,8 @@ static void add_log(cJSON *root, struct volume *volume)
 	add_number(object, "recovered_lsn", volume->recovered_lsn);
 	if (volume->options.read_only || !volume->log)
 		return;
+	cJSON_AddStringToObject(object, "mode", log_mode_name(log_mode(volume->log)));
+	add_number(object, "block_bytes", log_block_bytes(volume->log));
 	add_number(object, "checkpoint_lsn", log_checkpoint_lsn(volume->log));
 	add_number(object, "marked_lsn", log_marked_lsn(volume->log));
 	add_number(object, "durable_lsn", log_durable_lsn(volume->log));

@@ -76,6 +76,12 @@ static const char *const scenarios[] = {
 
 static uint64_t workloads, states, cuts_in_recovery;
 
+/* How the log gets to its medium, in all that follows. */
+static struct {
+	enum log_mode log_mode;
+	bool pmem; /* byte-addressable */
+} medium;
+
 struct run {
 	const char *name;           /* for messages */
 	struct script script;
@@ -104,10 +110,22 @@ static noreturn void fail(const struct run *run, const struct place *place, cons
 
 /* ------------------------------------------------------------- recording */
 
+static int open_state(struct device *dev, struct volume **volume, struct core **core)
+{
+	struct volume_options options = {.cache_bytes = SCRATCH_CACHE,
+					 .log_buffer_bytes = 1u << 20,
+					 .log_mode = medium.log_mode,
+					 .no_background = true};
+	int rc = volume_open(volume, dev, &options);
+
+	if (rc == 0)
+		check(core_open(core, *volume) == 0);
+	return rc;
+}
+
 static void open_core(struct device *dev, struct volume **volume, struct core **core)
 {
-	*volume = scratch_open(dev, false);
-	check(core_open(core, *volume) == 0);
+	check(open_state(dev, volume, core) == 0);
 }
 
 static void abandon(struct volume *volume, struct core *core)
@@ -123,6 +141,8 @@ static void prepare(struct run *run, const char *setup)
 	struct device *after;
 
 	run->dev = scratch_format(SCRATCH_BYTES, SCRATCH_PAGE, SCRATCH_LOG);
+	if (medium.pmem)
+		dev_memory_be_pmem(run->dev);
 	dev_record_start(run->dev);
 	open_core(run->dev, &run->volume, &run->core);
 	script_parse(&script, setup);
@@ -221,18 +241,6 @@ static void go_on(const struct run *run, const struct place *place, struct volum
 		fail(run, place, "problems after going on");
 }
 
-static int open_state(struct device *dev, struct volume **volume, struct core **core)
-{
-	struct volume_options options = {.cache_bytes = SCRATCH_CACHE,
-					 .log_buffer_bytes = 1u << 20,
-					 .no_background = true};
-	int rc = volume_open(volume, dev, &options);
-
-	if (rc == 0)
-		check(core_open(core, *volume) == 0);
-	return rc;
-}
-
 static void judge(const struct run *run, const struct place *place, struct device *dev,
 		  bool further)
 {
@@ -285,7 +293,7 @@ static void try_workload(const char *setup, const char *text, unsigned seeds)
 
 	record(&run, setup, text);
 	workloads++;
-	for (size_t event = 0; event <= dev_record_count(run.dev); event++) {
+	for (size_t event = 0; event <= dev_record_count(run.dev); event += medium.pmem ? 3 : 1) {
 		for (unsigned m = CUT_PREFIX; m <= CUT_TORN + seeds - 1; m++) {
 			struct place place = {
 				.event = event,
@@ -348,6 +356,15 @@ int main(int argc, char **argv)
 		for (size_t k = 0; k < n; k++, pair++)
 			if (pair % pairs_step == 0)
 				try_pair(operations[i], operations[k], pair / pairs_step % 2);
+	/* Where log and data become durable by different means. */
+	for (size_t i = 0; i < array_count(scenarios); i++) {
+		medium.log_mode = LOG_MODE_DSYNC;
+		try_workload(setup_default, scenarios[i], scale);
+		medium.log_mode = LOG_MODE_MAPPED;
+		medium.pmem = true;
+		try_workload(setup_default, scenarios[i], scale);
+		medium.pmem = false;
+	}
 	printf("crash_core: %" PRIu64 " workloads, %" PRIu64 " states, %" PRIu64
 	       " of them after a cut in recovery\n",
 	       workloads, states, cuts_in_recovery);
