@@ -20,6 +20,7 @@
 #include "engine/base/message.h"
 #include "fs/server/control.h"
 #include "fs/server/place.h"
+#include "fs/server/readahead.h"
 #include "fs/server/session.h"
 #include "fs/server/worker.h"
 
@@ -195,9 +196,17 @@ static int close_volume(struct server *server)
 
 /* ------------------------------------------------------------------ serve */
 
-static void mount_is_live(void *daemon)
+struct waiting {
+	struct daemon *daemon;
+	const char *mount_dir;
+};
+
+static void mount_is_live(void *arg)
 {
-	daemon_live(daemon);
+	const struct waiting *waiting = arg;
+
+	readahead_raise(waiting->mount_dir);
+	daemon_live(waiting->daemon);
 }
 
 static int serve(struct server *server)
@@ -216,10 +225,11 @@ static int serve(struct server *server)
 
 int serve_volume(const struct server_options *options, struct daemon *daemon)
 {
+	struct waiting waiting = {.daemon = daemon, .mount_dir = options->mount_dir};
 	struct server server = {
 		.options = options,
 		.on_live = mount_is_live,
-		.on_live_arg = daemon,
+		.on_live_arg = &waiting,
 	};
 	int rc, close_rc;
 
