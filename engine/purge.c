@@ -29,6 +29,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#define LINGER_NS 5000000ull
 #define RETRY_NS_MIN 100000000ull
 #define RETRY_NS_MAX 10000000000ull
 
@@ -41,6 +42,7 @@ struct purge {
 	struct waitq idle;           /* whoever waits for one of these to fall */
 	_Atomic bool kicked, stopping;
 	struct waitq wake;
+	struct waitq hurry;          /* woken to end a linger() */
 	struct os_thread thread;
 	bool started;
 	_Atomic bool complained;     /* about an error; the next success clears it */
@@ -227,6 +229,18 @@ int purge_drain(struct purge *purge, bool *worked)
 
 /* --------------------------------------------------------------- the thread */
 
+/*
+ * One pass for many removals: whoever removes pays for a wake-up of this
+ * thread only when it has nothing left to do.
+ */
+static void linger(struct purge *purge)
+{
+	uint32_t ticket = waitq_ticket(&purge->hurry);
+
+	if (!atomic_load(&purge->stopping))
+		waitq_wait(&purge->hurry, ticket, LINGER_NS);
+}
+
 static void purge_main(void *arg)
 {
 	struct purge *purge = arg;
@@ -237,6 +251,8 @@ static void purge_main(void *arg)
 		uint32_t ticket = waitq_ticket(&purge->wake);
 		struct pass pass = {.background = true};
 
+		if (!again && atomic_load(&purge->kicked))
+			linger(purge);
 		if (atomic_exchange(&purge->kicked, false) || again) {
 			run_passes(purge, &pass);
 			again = false;
@@ -257,8 +273,8 @@ static void purge_main(void *arg)
 
 void purge_kick(struct purge *purge)
 {
-	atomic_store(&purge->kicked, true);
-	waitq_wake_all(&purge->wake);
+	if (!atomic_exchange(&purge->kicked, true))
+		waitq_wake_all(&purge->wake);
 }
 
 int purge_start(struct purge *purge)
@@ -278,6 +294,7 @@ void purge_stop(struct purge *purge)
 		return;
 	atomic_store(&purge->stopping, true);
 	waitq_wake_all(&purge->wake);
+	waitq_wake_all(&purge->hurry);
 	os_thread_join(&purge->thread);
 	purge->started = false;
 	atomic_store(&purge->stopping, false);

@@ -32,6 +32,7 @@ static uint64_t whole_pieces(uint64_t word, uint32_t page_blocks)
 struct view {
 	const uint64_t *busy;
 	uint32_t spare_page_blocks; /* 0 = see everything */
+	uint32_t enough;            /* a run is measured no further; 0 = to its end */
 };
 
 static uint64_t view_word(const struct view *view, uint32_t index)
@@ -46,10 +47,11 @@ static uint64_t view_word(const struct view *view, uint32_t index)
 /* The first free run at or behind *pos, cut at `end`; *pos moves behind it. */
 static bool next_run(const struct view *view, uint32_t *pos, uint32_t end, struct run *run)
 {
+	uint32_t enough = view->enough ? view->enough : end;
 	uint32_t at = *pos;
 
 	run->length = 0;
-	while (at < end) {
+	while (at < end && run->length < enough) {
 		uint32_t left = WORD_BITS - at % WORD_BITS;
 		uint64_t word = view_word(view, at / WORD_BITS) >> at % WORD_BITS;
 		uint32_t same;
@@ -112,7 +114,7 @@ static uint32_t run_around(const struct space *space, const struct group *group,
 	struct view view = {.busy = group->busy};
 	uint32_t low = first > RUN_MEASURE_MAX ? first - RUN_MEASURE_MAX : 0;
 	uint32_t high = space->group_blocks - end > RUN_MEASURE_MAX ? end + RUN_MEASURE_MAX
-								     : space->group_blocks;
+								    : space->group_blocks;
 	struct run run = {0};
 
 	while (next_run(&view, &low, high, &run) && low < end)
@@ -145,6 +147,7 @@ bool group_take(struct space *space, struct group *group, uint32_t from, uint32_
 	struct view view = {
 		.busy = group->busy,
 		.spare_page_blocks = thrifty && space->page_blocks > 1 ? space->page_blocks : 0,
+		.enough = length,
 	};
 	uint32_t longest = 0;
 	bool found;

@@ -20,6 +20,7 @@
 #include "engine/base/message.h"
 #include "fs/server/control.h"
 #include "fs/server/place.h"
+#include "fs/server/readahead.h"
 #include "fs/server/session.h"
 #include "fs/server/worker.h"
 
@@ -207,6 +208,7 @@ static void mount_is_live(void *arg)
 	const struct live *live = arg;
 	const struct volume *volume = live->server->volume;
 
+	readahead_raise(live->server->options->mount_dir);
 	daemon_live(live->daemon);
 	if (!volume->options.read_only)
 		message(LOG_INFO, "%s: redo log: mode %s, blocks of %u bytes", volume->dev->path,

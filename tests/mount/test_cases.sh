@@ -1,13 +1,15 @@
 #!/bin/bash
 # Faults that users of comparable filesystems have reported, by name in
-# cases_names.c and cases_data.c; and those among them that take more than one program:
+# cases_names.c and cases_data.c, random operations on one file (cases_random.c),
+# and what takes more than one program:
 #
+#	what nobody synced is there after commit_interval
 #	an unlinked open file, kill -9, mount: its space is back
 #	df and df -i follow what is made and deleted
 #	a lazy unmount while a file is open
 #	fsck of a mounted image, with wrong usage, interrupted
 . "$(dirname "$0")/lib.sh"
-tools="$BUILD/tests/mount/cases_names $BUILD/tests/mount/cases_data"
+tools="$BUILD/tests/mount/cases_names $BUILD/tests/mount/cases_data $BUILD/tests/mount/cases_random"
 for tool in $tools; do [ -x "$tool" ] || skip "$tool is not built"; done
 
 used() { df --output=used "$mnt" | tail -n 1 | tr -d ' '; }
@@ -22,7 +24,7 @@ for writeback in on off; do
 	for tool in $tools; do
 		for name in $("$tool"); do
 			mkdir "$mnt/$writeback/$name"
-			timeout 60 "$tool" "$name" "$mnt/$writeback/$name" ||
+			timeout $((60 * ${TEST_SCALE:-1})) "$tool" "$name" "$mnt/$writeback/$name" ||
 				fail "case $name, writeback=$writeback"
 		done
 	done
@@ -48,6 +50,18 @@ same "$(inodes)" $((inodes_empty + 201))
 rm -r "$mnt/counted"
 counts_are_back() { [ "$(used)" -le $((empty + 100)) ] && [ "$(inodes)" -eq "$inodes_empty" ]; }
 eventually counts_are_back
+
+# Without any fsync, all that the server got is durable after commit_interval.
+unserve
+serve -o commit_interval=1
+echo 'soon durable' >"$mnt/unsynced"
+mv "$mnt/unsynced" "$mnt/renamed"
+sleep 2.5
+kill -9 "$server"
+server_ended 137 2>/dev/null
+serve
+same "$(cat "$mnt/renamed")" 'soon durable'
+rm "$mnt/renamed"
 
 # Opened, unlinked, written to; the server dies; the space is back (9).
 empty=$(used)

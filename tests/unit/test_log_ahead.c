@@ -141,7 +141,7 @@ Test(log_ahead, a_read_error_ends_the_scan_and_is_forgotten_by_the_next)
 		if (rc == 0)
 			break;
 		cr_assert_eq(rc, -EIO);
-		cr_assert_lt(seen.count, MTRS);
+		cr_assert_leq(seen.count, MTRS); /* equal: in the probe behind the end */
 		cr_assert_lt(nth, 60);
 	}
 	dev_close(dev);
