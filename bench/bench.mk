@@ -1,5 +1,6 @@
-# Benchmarks through a mount.  Included by the top-level Makefile, which builds
-# bench/*.c; the floor server is the one that needs libfuse.
+# Benchmarks.  Included by the top-level Makefile, which builds bench/*.c, a
+# program each; those of several files lie in folders.  The floor server is the
+# one that needs libfuse.
 
 FLOOR_SOURCES := $(wildcard bench/floor/*.c)
 $(call objects_of,$(FLOOR_SOURCES)): PACKAGE_CFLAGS = $(call pkg,--cflags,fuse3)
@@ -10,7 +11,19 @@ objects: $(call objects_of,$(FLOOR_SOURCES))
 bench: $(BUILD)/bench/floor
 -include $(patsubst %.o,%.d,$(call objects_of,$(FLOOR_SOURCES)))
 
-.PHONY: bench-mount bench-fio
+LOG_BENCH_SOURCES := $(wildcard bench/log/*.c)
+$(BUILD)/bench/log_bench: $(call objects_of,$(LOG_BENCH_SOURCES)) $(BUILD)/libcore.a $(BUILD)/libblink.a
+	@mkdir -p $(@D)
+	$(link) $(ENGINE_LIBS)
+objects: $(call objects_of,$(LOG_BENCH_SOURCES))
+bench: $(BUILD)/bench/log_bench
+-include $(patsubst %.o,%.d,$(call objects_of,$(LOG_BENCH_SOURCES)))
+
+.PHONY: bench-log bench-mount bench-fio
+# Commits per second of the redo log, beside programs without one; ROUNDS=7.
+# Results: $(BUILD)/bench/log.json.
+bench-log: $(BUILD)/bench/log_bench
+	@$< $(BUILD)/bench
 # Beside ext4 and the floor; ROUNDS=5. Results: $(BUILD)/bench/mount.json.
 bench-mount: all $(addprefix $(BUILD)/bench/,floor meta stream report)
 	@BUILD=$(BUILD) bench/mount.sh
