@@ -398,7 +398,7 @@ int flusher_clean_frames(struct flusher *flusher, bool *waits)
 		return 0;
 	}
 	rc = flush_batch(flusher, UINT64_MAX, true, &result);
-	*waits = result.written == 0; /* nothing is dirty: other holders' tickets are all that can come */
+	*waits = result.written == 0; /* nothing is dirty: only tickets can come back */
 	return rc;
 }
 

@@ -136,7 +136,8 @@ static uint64_t relieve(struct rounds *rounds, enum pressure pressure)
 	case PRESSURE_NONE:
 		break;
 	}
-	return log_next_lsn(rounds->flusher->volume->log) == rounds->settled ? TICK_IDLE_NS : TICK_NS;
+	return log_next_lsn(rounds->flusher->volume->log) == rounds->settled ? TICK_IDLE_NS
+									     : TICK_NS;
 }
 
 /* Makes the log durable; when blocks wait for a mark to be reused, with a mark (INV-LOG-7). */

@@ -323,7 +323,7 @@ struct disk_log_header {
 static_assert(sizeof(struct disk_log_header) == LOG_HEADER_BYTES, "log header");
 
 enum checkpoint_flags {
-	CHECKPOINT_MAPPED = 1, /* the log is written by storing into it: a group has no greatest length */
+	CHECKPOINT_MAPPED = 1, /* the log is written by stores: groups of any length */
 };
 
 struct disk_checkpoint {

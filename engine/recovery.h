@@ -21,7 +21,7 @@
 
 struct volume;
 
-/* Steps 1 to 6.  volume->log is open and scanned, pool and flusher exist.  *cut: where the log ended. */
+/* Steps 1 to 6.  volume->log is open, pool and flusher exist.  *cut: where the log ended. */
 int recovery_run(struct volume *volume, uint64_t new_generation, lsn_t *cut) must_check;
 
 #endif

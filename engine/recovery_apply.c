@@ -107,7 +107,8 @@ static int redo_changes(struct recovery *r, const struct page_changes *page, str
 	lsn_t end = 0;
 
 	if (in_place > r->cut)
-		return corrupt_at(volume, page->pageno, "recovery", "page LSN past the end of the log");
+		return corrupt_at(volume, page->pageno, "recovery",
+				  "page LSN past the end of the log");
 	while (redo_next(&it, &change)) {
 		struct log_rec rec;
 

@@ -170,8 +170,8 @@ static int fix_cut(struct recovery *r, const struct log_scan_result *result)
 
 	r->cut = result->end;
 	clear_suspects(r, result->marked_lsn);
-	rc = recovery_parallel(r, "blocks of new data verified", r->suspect_count, verify_suspect, r,
-			       &missing);
+	rc = recovery_parallel(r, "blocks of new data verified", r->suspect_count, verify_suspect,
+			       r, &missing);
 	if (rc > 0) {
 		r->cut = r->suspect[missing].start;
 		r->mtrs = r->suspect[missing].mtrs;

@@ -84,7 +84,7 @@ static int read_superblock(struct volume *volume)
 	if ((le32_get(volume->sb.state) & SB_DAMAGED) && !volume->options.read_only &&
 	    !volume->options.ignore_damage) {
 		message(LOG_ERR,
-			"%s: damage was found earlier; run fsck.blinkfs, or mount read-only (-o ro)",
+			"%s: damage was found earlier; run fsck.blinkfs, or mount with -o ro",
 			dev->path);
 		return -BE_DAMAGE;
 	}

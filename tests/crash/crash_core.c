@@ -63,7 +63,7 @@ static const char *const operations[] = {
 /* Longer ones: typical programs, and what is known to be delicate. */
 static const char *const scenarios[] = {
 	"create tmp; write tmp 0 6000 20; fsync tmp; rename tmp b; sync",
-	"create tmp; write tmp 0 8192 21; rename tmp a; create tmp; write tmp 0 8192 22; rename tmp a",
+	"create t; write t 0 8192 21; rename t a; create t; write t 0 8192 22; rename t a",
 	"write a 0 4096 23; fsync a; write a 0 4096 24; flush; write a 0 4096 25; sync",
 	"unlink d/c; purge; sync; flush; create z; write z 0 20000 26; sync; write z 4096 4096 27",
 	"trunc d/c 0; sync; flush; write d/c 65536 100 28; sync",

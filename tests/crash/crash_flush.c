@@ -196,7 +196,7 @@ static void run_seed(uint64_t seed)
 	for (size_t event = 0; event <= dev_record_count(f.dev); event++)
 		cut_at(&f, event);
 	check(totals.torn > 0);
-	printf("crash_flush: ok, seed %lu, %lu states, %lu recoveries cut, %lu torn pages restored\n",
+	printf("crash_flush: seed %lu, %lu states, %lu recoveries cut, %lu torn pages restored\n",
 	       seed, totals.states, totals.recoveries_cut, totals.torn);
 	fflush(stdout);
 	fixture_close(&f);

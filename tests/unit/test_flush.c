@@ -507,7 +507,8 @@ static bool wait_until(bool (*reached)(struct fixture *f), struct fixture *f)
 
 static bool is_settled(struct fixture *f)
 {
-	return fixture_counts(f).dirty == 0 && log_checkpoint_lsn(f->log) + 2048 >= log_next_lsn(f->log);
+	return fixture_counts(f).dirty == 0 &&
+	       log_checkpoint_lsn(f->log) + 2048 >= log_next_lsn(f->log);
 }
 
 Test(flush, an_idle_volume_is_written_back)
