@@ -405,6 +405,11 @@ uint64_t log_capacity(const struct log *log)
 	return log->shape.capacity;
 }
 
+uint64_t log_buffer_bytes(const struct log *log)
+{
+	return log->buffer_bytes;
+}
+
 bool log_dead(struct log *log)
 {
 	return atomic_load(&log->dead);

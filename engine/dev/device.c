@@ -4,6 +4,8 @@
  * INV-DEV-1: an implementation sees only transfers inside [0, size_bytes), of at
  * least one byte, and no write when the device is read-only.
  * INV-DEV-2: the counters hold what has succeeded.
+ * INV-DEV-6: `flushed` is never above what is durable: a write counts when it has
+ * ended, a flush covers the writes counted before it began.
  */
 #include "engine/dev/device.h"
 
@@ -16,6 +18,21 @@ static int transfer_error(const struct device *dev, size_t len, uint64_t offset,
 	if (offset > dev->size_bytes || len > dev->size_bytes - offset)
 		return -EIO;
 	return 0;
+}
+
+/* Failed writes too: a part of them may have arrived. */
+static void note_written(struct device *dev, uint64_t writes)
+{
+	atomic_fetch_add(&dev->written, writes);
+}
+
+static void note_flushed(struct device *dev, uint64_t written)
+{
+	uint64_t flushed = atomic_load(&dev->flushed);
+
+	while (flushed < written &&
+	       !atomic_compare_exchange_weak(&dev->flushed, &flushed, written))
+		;
 }
 
 static void count_transfer(struct device *dev, size_t len, bool is_write)
@@ -45,6 +62,7 @@ int dev_write(struct device *dev, const void *buf, size_t len, uint64_t offset)
 	if (error || len == 0)
 		return error;
 	error = dev->ops->write(dev, buf, len, offset);
+	note_written(dev, 1);
 	if (!error)
 		count_transfer(dev, len, true);
 	return error;
@@ -80,10 +98,14 @@ static int run_batch(struct device *dev, struct dev_request *requests, size_t co
 {
 	int first = dev->ops->batch ? dev->ops->batch(dev, requests, count)
 				    : run_one_by_one(dev, requests, count);
+	uint64_t writes = 0;
 
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
+		writes += requests[i].is_write;
 		if (!requests[i].result)
 			count_transfer(dev, requests[i].len, requests[i].is_write);
+	}
+	note_written(dev, writes);
 	return first;
 }
 
@@ -110,11 +132,20 @@ int dev_batch(struct device *dev, struct dev_request *requests, size_t count)
 
 int dev_flush(struct device *dev)
 {
+	uint64_t written = atomic_load(&dev->written);
 	int error = dev->ops->flush(dev);
 
-	if (!error && dev->stats)
+	if (error)
+		return error;
+	note_flushed(dev, written);
+	if (dev->stats)
 		stat_add(dev->stats, STAT_dev_flushes, 1);
-	return error;
+	return 0;
+}
+
+int dev_flush_up_to(struct device *dev, uint64_t written)
+{
+	return atomic_load(&dev->flushed) >= written ? 0 : dev_flush(dev);
 }
 
 void dev_close(struct device *dev)

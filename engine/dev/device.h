@@ -45,6 +45,8 @@ struct device {
 	uint64_t size_bytes;     /* fixed while open */
 	bool read_only;
 	struct stats *stats;     /* where I/O is counted; may be NULL */
+	_Atomic uint64_t written; /* writes that have ended */
+	_Atomic uint64_t flushed; /* of these, the first so many are durable */
 	char path[256];          /* for messages */
 };
 
@@ -53,6 +55,8 @@ int dev_write(struct device *dev, const void *buf, size_t len, uint64_t offset) 
 /* Returns the first error of any element, after all have ended. */
 int dev_batch(struct device *dev, struct dev_request *requests, size_t count) must_check;
 int dev_flush(struct device *dev) must_check;
+/* Makes durable what had ended when dev->written was read as `written`; nothing to do, if it is. */
+int dev_flush_up_to(struct device *dev, uint64_t written) must_check;
 void dev_close(struct device *dev); /* NULL is allowed */
 
 /* --- uring.c: a regular file or block device ---------------------------- */
