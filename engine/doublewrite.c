@@ -7,7 +7,8 @@
  * recovery restores and flushes before it writes a batch.
  *
  *	crash                       in place          recovery does
- *	while slots are written     old, whole        nothing: torn slots do not verify
+ *	while slots are written     old, whole        nothing: torn slots do not verify, others
+ *	                                              may be ahead of the log
  *	after their flush           old, whole        nothing
  *	while written in place      old, new or torn  restores torn ones from the slot
  *	after the flush in place    new, whole        nothing: the slot is not needed
@@ -30,11 +31,9 @@
 int doublewrite_write(struct volume *volume, const void *pages, uint32_t count)
 {
 	size_t bytes = (size_t)count * volume->geo.page_size;
-	int rc;
 
 	check(count <= volume->geo.dw_slots);
-	rc = dev_write(volume->dev, pages, bytes, volume->geo.dw_start * BLOCK_SIZE);
-	return rc ? rc : dev_flush(volume->dev);
+	return dev_write(volume->dev, pages, bytes, volume->geo.dw_start * BLOCK_SIZE);
 }
 
 struct restore {

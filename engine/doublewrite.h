@@ -15,8 +15,9 @@
 struct volume;
 
 /*
- * Writes `count` (<= dw_slots) sealed pages into slots 0, 1, ... and flushes.
- * The pages that were in the slots must be durably in place.
+ * Writes `count` (<= dw_slots) sealed pages into slots 0, 1, ...  The pages that
+ * were in the slots must be durably in place.  Durable after dev_flush(), or
+ * dev_flush_up_to() with the device's count of writes.
  */
 int doublewrite_write(struct volume *volume, const void *pages, uint32_t count) must_check;
 

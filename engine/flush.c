@@ -2,8 +2,10 @@
  * Writing back: batches, checkpoints, and whoever asks for them.
  * flush.h has the steps of a batch and what a crash after each leaves.
  *
- * INV-WAL-1: a page is written, to doublewrite or in place, only when a durable
- * mark covers its LSN.  A change that the log could lose is then never in place.
+ * INV-WAL-1: a page is written in place only when a durable mark covers its LSN.
+ * A change that the log could lose is then never in place.  A copy in a slot may
+ * be ahead of the log until the mark is durable: recovery uses none past the cut
+ * (INV-REC-1), and needs none, since nothing is written in place before.
  *
  * INV-LOG-2, why the checkpoint is right.  An mtr with start s goes: LSN range
  * (s is registered as unlisted), flush list, log_listed().  flush_checkpoint()
@@ -176,7 +178,7 @@ static int seal_pages(struct flusher *flusher, uint32_t count, lsn_t *highest)
 	return 0;
 }
 
-/* Step 2, INV-WAL-1.  Recovery has flushed the whole log that it redoes, and its data. */
+/* Step 3, INV-WAL-1.  Recovery has flushed the whole log that it redoes, and its data. */
 static int write_ahead(struct flusher *flusher, lsn_t highest)
 {
 	struct log *log = flusher->volume->log;
@@ -219,14 +221,21 @@ static int write_in_place(struct flusher *flusher, uint32_t count)
 /* Steps 2 to 4. */
 static int write_pages(struct flusher *flusher, uint32_t count)
 {
+	struct volume *volume = flusher->volume;
+	uint64_t written = 0;
 	lsn_t highest;
 	int rc = seal_pages(flusher, count, &highest);
 
 	os_point("flush:copied");
+	if (rc == 0 && flusher->protected_count > 0) {
+		rc = doublewrite_write(volume, flusher->copies, flusher->protected_count);
+		written = atomic_load(&volume->dev->written);
+		os_point("flush:slots_written");
+	}
 	if (rc == 0)
 		rc = write_ahead(flusher, highest);
-	if (rc == 0 && flusher->protected_count > 0)
-		rc = doublewrite_write(flusher->volume, flusher->copies, flusher->protected_count);
+	if (rc == 0)
+		rc = dev_flush_up_to(volume->dev, written);
 	if (rc)
 		return rc;
 	os_point("flush:doublewritten");
@@ -416,9 +425,12 @@ int flusher_open(struct flusher **out, struct volume *volume)
 		batch_max = volume->geo.dw_slots;
 	if (batch_max == 0)
 		return -BE_FORMAT;
-	flusher = calloc(1, sizeof(*flusher));
+	flusher = aligned_alloc(_Alignof(struct flusher), sizeof(*flusher));
 	if (!flusher)
 		return -ENOMEM;
+	memset(flusher, 0, sizeof(*flusher));
+	atomic_store(&flusher->work.rings_at, UINT64_MAX);
+	atomic_store(&flusher->log_work.rings_at, UINT64_MAX);
 	flusher->volume = volume;
 	flusher->batch_max = batch_max;
 	flusher->copies = aligned_alloc(PAGE_SIZE_MIN, (size_t)batch_max * page_size);

@@ -4,16 +4,19 @@
  * One batch, in order:
  *	1. collect dirty frames, oldest first; copy each under its S latch (try;
  *	   a busy page is skipped), seal the CRC
- *	2. INV-WAL-1: log_mark(highest page LSN): a durable mark covers them
- *	3. doublewrite: write the copies to slots, flush; not those of pages that
- *	   recovery would build from their REC_PAGE_INIT on (INV-DW-2)
+ *	2. doublewrite: write the copies to slots; not those of pages that recovery
+ *	   would build from their REC_PAGE_INIT on (INV-DW-2)
+ *	3. INV-WAL-1: log_mark(highest page LSN): a durable mark covers them.  Its
+ *	   flush makes the slots durable, too; else they get one of their own
  *	4. write in place, flush
  *	5. INV-POOL-1: frames leave the list unless changed since the copy, in
  *	   which case their oldest_lsn becomes that of the first such change
  *	6. checkpoint LSN = min(oldest on the list, log_unlisted_lsn()) (INV-LOG-2);
  *	   doublewrite slots are reused only after step 4's flush
  *
- * crash after 1, 2: log has everything.  After 3: in place old, or torn by 4:
+ * crash after 1, 2: in place old; a copy past the end of the log is not used,
+ * and those that were in the slots before are not needed (INV-DW-1).
+ * After 3: in place old, or torn by 4:
  * recovery restores the slot's copy, or does not read the page, and redoes.  After
  * 4: pages in place, redo skips by page LSN.
  *
@@ -30,7 +33,10 @@ struct flusher;
 
 /* Reads and writes the doublewrite area given by the volume's geometry. */
 int flusher_open(struct flusher **out, struct volume *volume) must_check;
-/* Starts the background thread: keeps frames clean, log space free, commit_interval. */
+/*
+ * Starts the background threads: one keeps frames clean and log space free, the
+ * other one makes the log durable as it grows, and every commit_interval.
+ */
 int flusher_start(struct flusher *flusher) must_check;
 void flusher_stop(struct flusher *flusher);
 void flusher_close(struct flusher *flusher);
@@ -42,6 +48,8 @@ void flusher_close(struct flusher *flusher);
  */
 void flusher_want_space(void *flusher, lsn_t below);
 void flusher_want_frames(struct flusher *flusher);
+/* After a commit: the log has grown to `lsn`.  Cheap; any latch may be held. */
+void flusher_hear(struct flusher *flusher, lsn_t lsn);
 /*
  * For pool_take_tickets(): as flusher_want_frames(), but where no thread runs,
  * writes one batch here.  *waits: the thread has been asked, wait for it.

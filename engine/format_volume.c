@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#define DW_SLOTS_MAX 128u /* pages of one flush batch */
+#define DW_SLOTS_MAX 256u /* pages of one flush batch */
 #define DW_SLOTS_MIN 8u
 #define DW_SHARE 32u                   /* the area takes at most one block in so many */
 #define LOG_SHARE 8u                   /* the same for a log of default size */

@@ -75,6 +75,7 @@ struct pool {
 	/* INV-POOL-2: tickets in the high half, dirty frames in the low half. */
 	_Alignas(64) _Atomic uint64_t load;
 	_Atomic uint32_t ticket_waiters;
+	_Atomic uint32_t dirty_wanted; /* wakes the flusher as the dirty frames become so many */
 	struct waitq ticket_queue;
 };
 

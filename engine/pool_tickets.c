@@ -66,8 +66,9 @@ void pool_count_dirty(struct pool *pool, int delta)
 	if (delta > 0) {
 		before = atomic_fetch_add(&pool->load, (uint64_t)delta);
 		check(dirty_of(before) < pool->frame_count);
-		/* Once, as the count passes the half that the flusher wants clean. */
-		if (dirty_of(before) == pool->frame_count / 2 && pool->volume->flusher)
+		if (dirty_of(before) + 1 == atomic_load_explicit(&pool->dirty_wanted,
+								 memory_order_relaxed) &&
+		    pool->volume->flusher)
 			flusher_want_frames(pool->volume->flusher);
 		return;
 	}

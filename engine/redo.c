@@ -1,6 +1,7 @@
 /* Applying, collecting and committing redo records: see redo.h. */
 #include "engine/redo.h"
 
+#include "engine/flush.h"
 #include "engine/volume.h"
 
 #include <errno.h>
@@ -89,6 +90,8 @@ void redo_commit(struct redo *redo)
 		pool_changed(redo->changed[i].frame, ticket.start, ticket.end);
 	}
 	log_listed(log, &ticket);
+	if (redo->volume->flusher)
+		flusher_hear(redo->volume->flusher, ticket.end);
 	redo->lsn = ticket.end;
 	stat_add(&redo->volume->stats, STAT_mtr_commits, 1);
 }

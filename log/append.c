@@ -454,6 +454,11 @@ uint32_t log_block_bytes(const struct log *log)
 	return log->shape.block;
 }
 
+uint64_t log_buffer_bytes(const struct log *log)
+{
+	return log->buffer_bytes;
+}
+
 bool log_dead(struct log *log)
 {
 	return atomic_load(&log->dead);

@@ -226,6 +226,7 @@ lsn_t log_durable_lsn(struct log *log);
 lsn_t log_marked_lsn(struct log *log);
 lsn_t log_checkpoint_lsn(struct log *log);
 uint64_t log_capacity(const struct log *log);
+uint64_t log_buffer_bytes(const struct log *log);
 bool log_dead(struct log *log);
 /*
  * The volume can write no more, for a reason of its own: the log turns dead as

@@ -166,6 +166,11 @@ int dev_flush(struct device *dev)
 	return error;
 }
 
+int dev_flush_up_to(struct device *dev, uint64_t written)
+{
+	return atomic_load(&dev->flushed) >= written ? 0 : dev_flush(dev);
+}
+
 int dev_flush_written(struct device *dev)
 {
 	return atomic_load(&dev->flushed) >= atomic_load(&dev->written) ? 0 : dev_flush(dev);

@@ -69,6 +69,8 @@ int dev_batch(struct device *dev, struct dev_request *requests, size_t count) mu
 int dev_flush(struct device *dev) must_check;
 /* The same promise; does nothing when every write that had returned is durable already. */
 int dev_flush_written(struct device *dev) must_check;
+/* Makes durable what had ended when dev->written was read as `written`; nothing to do, if it is. */
+int dev_flush_up_to(struct device *dev, uint64_t written) must_check;
 void dev_close(struct device *dev); /* NULL is allowed */
 
 /* --- lanes: another way to a region of the same medium -------------------- */

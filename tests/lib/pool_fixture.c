@@ -36,13 +36,16 @@ static void make_volume(struct fixture *f, const struct fixture_params *params)
 	memcpy(volume->tag, uuid, sizeof(volume->tag));
 	volume->options.no_background = !params->background;
 	volume->options.commit_interval_ns = params->commit_interval_ns;
+	volume->options.log_buffer_bytes = params->log_buffer_bytes;
 	epochs_init(&volume->epochs);
 	*f = (struct fixture){.volume = volume};
 }
 
 void fixture_start(struct fixture *f, lsn_t lsn)
 {
-	check(log_start(f->log, lsn, FIXTURE_GENERATION, NULL) == 0);
+	struct log_options options = {.buffer_bytes = f->volume->options.log_buffer_bytes};
+
+	check(log_start(f->log, lsn, FIXTURE_GENERATION, &options) == 0);
 	log_set_space_callback(f->log, flusher_want_space, f->flusher);
 	check(flusher_start(f->flusher) == 0);
 }

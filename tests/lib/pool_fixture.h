@@ -29,6 +29,7 @@ struct fixture_params {
 	uint32_t frames;      /* 0 = the fewest */
 	uint32_t dw_slots;    /* 0 = 16 */
 	uint64_t log_bytes;   /* 0 = LOG_BYTES_MIN */
+	uint64_t log_buffer_bytes; /* 0 = the default */
 	bool no_log;          /* the log stays as recovery finds it: not open for appending */
 	bool background;      /* starts the flusher's thread */
 	uint64_t commit_interval_ns;
