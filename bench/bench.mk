@@ -24,9 +24,19 @@ bench: $(BUILD)/bench/log_bench
 # Results: $(BUILD)/bench/log.json.
 bench-log: $(BUILD)/bench/log_bench
 	@$< $(BUILD)/bench
+.PHONY: bench-mount bench-fio bench-recovery bench-stall
 # Beside ext4 and the floor; ROUNDS=5. Results: $(BUILD)/bench/mount.json.
 bench-mount: all $(addprefix $(BUILD)/bench/,floor meta stream report)
 	@BUILD=$(BUILD) bench/mount.sh
 # fio's jobs, verifying, on a fresh volume.
 bench-fio: all
 	@BUILD=$(BUILD) bench/fio.sh
+
+# Replay against reading the same log, and a mount after kill -9: $(BUILD)/bench/recovery.json.
+bench-recovery: all $(addprefix $(BUILD)/bench/,recovery_bench meta)
+	@BUILD=$(BUILD) bench/recovery.sh
+# Ten laps of the log without a stall: $(BUILD)/bench/stall.json.
+bench-stall: $(BUILD)/bench/stall_bench
+	@mkdir -p $(BUILD)/bench
+	@$(BUILD)/bench/stall_bench $(BUILD)/bench $(STALL_OPTIONS) >$(BUILD)/bench/stall.json
+	@sed 's/"rates".*//' $(BUILD)/bench/stall.json

@@ -156,6 +156,7 @@ int recovery_run(struct volume *volume, uint64_t new_generation, lsn_t *cut)
 	int rc = dev_flush(volume->dev);
 
 	r.said_ns = r.started_ns;
+	os_point("recovery:begun");
 	if (rc == 0)
 		rc = recovery_scan(&r);
 	os_point("recovery:scanned");
