@@ -19,12 +19,11 @@ objects: $(call objects_of,$(LOG_BENCH_SOURCES))
 bench: $(BUILD)/bench/log_bench
 -include $(patsubst %.o,%.d,$(call objects_of,$(LOG_BENCH_SOURCES)))
 
-.PHONY: bench-log bench-mount bench-fio
+.PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall
 # Commits per second of the redo log, beside programs without one; ROUNDS=7.
 # Results: $(BUILD)/bench/log.json.
 bench-log: $(BUILD)/bench/log_bench
 	@$< $(BUILD)/bench
-.PHONY: bench-mount bench-fio bench-recovery bench-stall
 # Beside ext4 and the floor; ROUNDS=5. Results: $(BUILD)/bench/mount.json.
 bench-mount: all $(addprefix $(BUILD)/bench/,floor meta stream report)
 	@BUILD=$(BUILD) bench/mount.sh
