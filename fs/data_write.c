@@ -31,7 +31,6 @@ struct write_args {
 	const uint8_t *buf;
 	size_t len;
 	unsigned flags;
-	bool may_halve;               /* when free space is too scattered for one reservation */
 };
 
 /* One write under its locks. */
@@ -323,18 +322,11 @@ out:
 	return rc;
 }
 
-/* Is this failure one that half of the write would not meet? */
-static bool halves_help(const struct writing *w, int rc, uint64_t offset, size_t len)
-{
-	return (rc == -E2BIG || (rc == -ENOSPC && w->args->may_halve)) &&
-	       end_block(offset + len) - first_block(offset) > 1;
-}
-
 /*
- * The replaced blocks, or the free ones of a volume that is nearly full, are
- * scattered over more places than one mini-transaction can touch: half by half,
- * still under the same locks.  A crash between the halves shows the first one
- * only; this is counted, and badly fragmented files alone get here.
+ * The replaced blocks are scattered over more places than one mini-transaction
+ * can touch: half by half, still under the same locks.  A crash between the
+ * halves shows the first one only; this is counted, and badly fragmented files
+ * alone get here.
  */
 static int write_halves(struct writing *w, uint64_t offset, const uint8_t *buf, size_t len)
 {
@@ -344,14 +336,14 @@ static int write_halves(struct writing *w, uint64_t offset, const uint8_t *buf, 
 
 	stat_add(&w->core->volume->stats, STAT_lob_split_publishes, 1);
 	rc = write_blocks(w, offset, buf, left);
-	if (halves_help(w, rc, offset, left))
+	if (rc == -E2BIG && end_block(middle) - first_block(offset) > 1)
 		rc = write_halves(w, offset, buf, left);
 	if (rc == 0)
 		rc = read_record(w);
 	if (rc)
 		return rc;
 	rc = write_blocks(w, middle, buf + left, len - left);
-	if (halves_help(w, rc, middle, len - left))
+	if (rc == -E2BIG && end_block(offset + len) - first_block(middle) > 1)
 		rc = write_halves(w, middle, buf + left, len - left);
 	return rc;
 }
@@ -381,7 +373,7 @@ static int write_locked(struct writing *w)
 	if (fits_inline(w, w->offset + args->len))
 		return write_inline(w, w->offset, args->buf, args->len);
 	rc = write_blocks(w, w->offset, args->buf, args->len);
-	if (halves_help(w, rc, w->offset, args->len))
+	if (rc == -E2BIG && end_block(w->offset + args->len) - first_block(w->offset) > 1)
 		rc = write_halves(w, w->offset, args->buf, args->len);
 	return rc;
 }
@@ -426,16 +418,6 @@ static int write_once(struct core *core, void *arg)
 	return rc;
 }
 
-/* Nothing more can be given back, but what is free would do. */
-static bool space_is_scattered(struct core *core, const struct write_args *args)
-{
-	uint64_t blocks = end_block(args->offset + args->len) - first_block(args->offset);
-	struct space_counts counts;
-
-	space_count(core->volume->space, &counts);
-	return counts.free - counts.kept >= blocks;
-}
-
 int core_write(struct core *core, view_t view, uint64_t ino, uint64_t offset, const void *buf,
 	       size_t len, unsigned flags)
 {
@@ -447,20 +429,11 @@ int core_write(struct core *core, view_t view, uint64_t ino, uint64_t offset, co
 		.flags = flags,
 	};
 	const unsigned known = CORE_WRITE_KILL_SUID | CORE_WRITE_APPEND | CORE_WRITE_KEEP_TIMES;
-	int rc;
 
 	if (len > WRITE_BYTES_MAX || (flags & ~known))
 		return -EINVAL;
 	if (args.offset > FILE_BYTES_MAX || len > FILE_BYTES_MAX - args.offset)
 		return -EFBIG;
 	stat_add(&core->volume->stats, STAT_core_writes, 1);
-	if (len == 0)
-		return 0;
-	rc = core_change(core, view, write_once, &args);
-	/* Not an append: a try that ends half way must not move the next one's offset. */
-	if (rc == -ENOSPC && !(flags & CORE_WRITE_APPEND) && space_is_scattered(core, &args)) {
-		args.may_halve = true;
-		rc = core_change(core, view, write_once, &args);
-	}
-	return rc;
+	return len ? core_change(core, view, write_once, &args) : 0;
 }

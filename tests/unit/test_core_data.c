@@ -390,6 +390,33 @@ Test(data, overwriting_a_nearly_full_volume)
 	}
 }
 
+/* No two free blocks side by side: still one publication, so one atomic write. */
+Test(data, a_large_write_on_scattered_space)
+{
+	static uint8_t block[BLOCK_SIZE], buf[MIB], found[MIB];
+	static uint64_t inos[VOLUME_BYTES / BLOCK_SIZE];
+	const uint64_t splits = stat_read(&rig.volume->stats, STAT_lob_split_publishes);
+	uint64_t large = rig_file(&rig, INO_ROOT, "large");
+	unsigned files = 0;
+	char name[16];
+
+	rig_fill(block, sizeof(block), 1);
+	rig_fill(buf, sizeof(buf), 2);
+	for (;;) {
+		snprintf(name, sizeof(name), "%u", files);
+		inos[files] = rig_file(&rig, INO_ROOT, name);
+		if (!inos[files] || rig_write(&rig, inos[files], 0, block, sizeof(block)) != 0)
+			break;
+		files++;
+	}
+	for (unsigned i = 0; i < files; i += 2)
+		cr_assert_eq(rig_truncate(&rig, inos[i], 0), 0);
+	cr_assert_eq(rig_write(&rig, large, 100, buf, sizeof(buf) - 100), 0);
+	cr_assert_eq(stat_read(&rig.volume->stats, STAT_lob_split_publishes), splits);
+	cr_assert_eq(read_at(large, 100, found, sizeof(found)), sizeof(buf) - 100);
+	cr_assert_eq(memcmp(found, buf, sizeof(buf) - 100), 0);
+}
+
 /* --- damage -------------------------------------------------------------- */
 
 /* INV-LOB-4: a mismatch is EIO for that block alone, and counted. */
