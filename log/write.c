@@ -6,20 +6,25 @@
  *	     appends gather here     one at a time
  *
  * One thread leads a group: it closes the open group under the latch, fills in
- * mark and padding, waits until every mtr in it is copied, writes, flushes.
+ * mark and padding, waits until every mtr in it is copied, and commits it: has
+ * it written and made durable, in one of several ways (medium.h).
  * Who appended before the close is served by it.  Of those who come too late
  * one is chosen to lead the next group and sleeps alone; the others sleep on
  * the queue of that group and are woken once, when it is durable.
  *
- * INV-LOG-3: nothing is written before the copied watermark has passed it.
+ * INV-LOG-3: nothing is written before the copied watermark has passed it.  What
+ * the leader fills in counts as uncopied until it is there.  (Mapped: all of it
+ * is where it belongs already; nothing is *called* durable before.)
  * INV-LOG-4: the group's end, which becomes durable_lsn, is fixed before the
- * flush begins; data that an mtr refers to was written before its append, so
- * this flush covers it too.
- * INV-LOG-5, *single flight*: group k+1 is not written before the flush of
- * group k has returned.  So its mark can say "all below me is durable", a
- * mark behind a torn group cannot exist, and when group k+1 is durable so is
- * a mark that covers group k.  A group that holds its mark only has nothing to
- * be covered: its end counts as marked, and no further mark is ever wanted.
+ * commit begins; data that an mtr refers to was written before its append, so
+ * the flush of the commit covers it too.
+ * INV-LOG-5, *single flight*: group k+1 is not committed before group k is
+ * durable.  So its mark, written at the close, can say "all below me is durable",
+ * and when group k+1 is durable so is a mark that covers group k.  Mapped: the
+ * first append of a group has written the mark, and what it says is what was
+ * durable then; marked_lsn follows what marks say.  A group that holds its mark
+ * only has nothing to be covered: its end counts as marked, and no further mark
+ * is ever wanted.
  *
  * A written block is not written again in the same lap: a group ends on a block
  * boundary, and the next one begins there.
