@@ -219,6 +219,7 @@ help:
 	@echo 'make all          the programs; objects: compile only; tests, bench: their programs'
 	@echo 'make install      into DESTDIR, PREFIX (/usr/local)'
 	@echo 'make lint format  layer and static checks; clang-format'
+	@echo 'make bench-log    commits per second; bench-mount, bench-fio: through a mount'
 	@echo 'make clean        removes BUILD (build; build/san; build/tsan)'
 
 include bench/bench.mk

@@ -57,6 +57,7 @@ int borrow_device(struct device **out, struct device *base)
 	borrowed->dev.ops = &borrowed_ops;
 	borrowed->dev.size_bytes = base->size_bytes;
 	borrowed->dev.read_only = base->read_only;
+	borrowed->dev.block_bytes = base->block_bytes;
 	memcpy(borrowed->dev.path, base->path, sizeof(borrowed->dev.path));
 	borrowed->base = base;
 	*out = &borrowed->dev;

@@ -82,9 +82,9 @@ static int dump_what_log(struct dump *d)
 	checkpoint = log_found_checkpoint(log);
 	fprintf(d->out,
 		"checkpoint %" PRIu64 " marked %" PRIu64 " generation %" PRIu64 " sequence %" PRIu64
-		"\n",
+		"%s\n",
 		checkpoint->lsn, checkpoint->marked_lsn, checkpoint->generation,
-		checkpoint->sequence);
+		checkpoint->sequence, checkpoint->mapped ? " mapped" : "");
 	rc = log_scan(log, print_mtr, d, &found);
 	if (!rc)
 		fprintf(d->out, "end %" PRIu64 " marked %" PRIu64 "%s\n", found.end,

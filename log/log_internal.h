@@ -7,6 +7,7 @@
  *	ahead.c       the same, ahead of the scan
  *	append.c      reservation (INV-LOG-1), append, slots (INV-LOG-2, INV-LOG-3)
  *	write.c       group commit (INV-LOG-3, INV-LOG-4, INV-LOG-5)
+ *	gather.c      whether a group waits for more to come
  *	medium*.c     how a group becomes durable, by mode (INV-LOG-4)
  *	checkpoint.c  checkpoint blocks (INV-LOG-2)
  *
@@ -89,6 +90,7 @@ struct log_group {
 	lsn_t content_end; /* end of its last mtr; padding follows */
 	lsn_t end;         /* a block boundary, start of the next group */
 	lsn_t marks;       /* its mark says that all below was durable */
+	uint64_t callers;  /* of log_flush() that it serves */
 	uint64_t number;
 	bool closing;      /* holds its mark only */
 };
@@ -102,6 +104,16 @@ struct log_ahead {
 	_Atomic bool stop;
 	_Atomic int error;
 	struct waitq reader_queue, scan_queue;
+};
+
+/* See gather.c. */
+struct log_gather {
+	uint64_t callers;     /* of log_flush() that the open group will serve */
+	uint64_t expected;    /* so many, if those come back whom the last flight served; or 0 */
+	uint64_t until_ns;    /* no waiting for them after that */
+	uint64_t waits_for;   /* the leader sleeps until there are so many; 0: it does not */
+	uint64_t had;         /* callers when it began to */
+	unsigned rest_groups; /* it was in vain: not again for so many groups */
 };
 
 struct log {
@@ -152,6 +164,7 @@ struct log {
 	lsn_t flight_end;       /* of the group in flight */
 	lsn_t flight_marks;     /* what its mark says */
 	bool in_flight;         /* one group at a time is written */
+	struct log_gather gather;
 	bool leader_waits;      /* the leader of the next group is chosen */
 
 	struct waitq space_queue[LOG_SPACE_QUEUES];
@@ -255,6 +268,17 @@ int log_ahead_need(struct log *log, lsn_t end) must_check;
 void log_ahead_stop(struct log *log);
 
 /* ----------------------------------------------------------------- write.c */
+
+/* ---------------------------------------------------------------- gather.c */
+
+/* A group with so many callers is durable after a flight of that length. */
+void log_gather_landed_locked(struct log *log, uint64_t callers, uint64_t flight_ns);
+/* One more caller for the open group.  True: wake the leader, who waits for it. */
+bool log_gather_arrived_locked(struct log *log);
+/* How long the leader shall wait on leader_queue before it closes the open group, or 0. */
+uint64_t log_gather_pause_locked(struct log *log);
+/* The open group is closed: its callers. */
+uint64_t log_gather_closed_locked(struct log *log);
 
 /* ------------------------------------------------------------ checkpoint.c */
 

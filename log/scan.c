@@ -161,11 +161,16 @@ static int probe_marks(struct log *log, struct log_scan_result *result)
 	const uint32_t block = log->shape.block;
 	lsn_t at = lsn_round_up(result->end + 1, block);
 	lsn_t limit = log->image_limit;
-	uint8_t *chunk = malloc(LOG_SCAN_CHUNK_BYTES);
-	int err = chunk ? 0 : -ENOMEM;
+	uint8_t *chunk;
+	int err = 0;
 
 	if (!log->found.mapped)
 		limit = lsn_min(limit, result->end + LOG_BUFFER_BYTES_MAX + 2 * block);
+	if (at >= limit)
+		return 0;
+	chunk = malloc(lsn_min(limit - at, LOG_SCAN_CHUNK_BYTES));
+	if (!chunk)
+		return -ENOMEM;
 	while (at < limit && !err && !result->damaged) {
 		lsn_t to = lsn_min(limit, at + LOG_SCAN_CHUNK_BYTES);
 

@@ -6,20 +6,25 @@
  *	     appends gather here     one at a time
  *
  * One thread leads a group: it closes the open group under the latch, fills in
- * mark and padding, waits until every mtr in it is copied, writes, flushes.
+ * mark and padding, waits until every mtr in it is copied, and commits it: has
+ * it written and made durable, in one of several ways (medium.h).
  * Who appended before the close is served by it.  Of those who come too late
  * one is chosen to lead the next group and sleeps alone; the others sleep on
  * the queue of that group and are woken once, when it is durable.
  *
- * INV-LOG-3: nothing is written before the copied watermark has passed it.
+ * INV-LOG-3: nothing is written before the copied watermark has passed it.  What
+ * the leader fills in counts as uncopied until it is there.  (Mapped: all of it
+ * is where it belongs already; nothing is *called* durable before.)
  * INV-LOG-4: the group's end, which becomes durable_lsn, is fixed before the
- * flush begins; data that an mtr refers to was written before its append, so
- * this flush covers it too.
- * INV-LOG-5, *single flight*: group k+1 is not written before the flush of
- * group k has returned.  So its mark can say "all below me is durable", a
- * mark behind a torn group cannot exist, and when group k+1 is durable so is
- * a mark that covers group k.  A group that holds its mark only has nothing to
- * be covered: its end counts as marked, and no further mark is ever wanted.
+ * commit begins; data that an mtr refers to was written before its append, so
+ * the flush of the commit covers it too.
+ * INV-LOG-5, *single flight*: group k+1 is not committed before group k is
+ * durable.  So its mark, written at the close, can say "all below me is durable",
+ * and when group k+1 is durable so is a mark that covers group k.  Mapped: the
+ * first append of a group has written the mark, and what it says is what was
+ * durable then; marked_lsn follows what marks say.  A group that holds its mark
+ * only has nothing to be covered: its end counts as marked, and no further mark
+ * is ever wanted.
  *
  * A written block is not written again in the same lap: a group ends on a block
  * boundary, and the next one begins there.
@@ -68,6 +73,7 @@ static void group_close_locked(struct log *log, struct log_group *group, unsigne
 	group->content_end = atomic_load(&log->next_lsn);
 	group->end = group->content_end + log_pad_bytes(&log->shape, group->content_end);
 	group->number = log->group_number++;
+	group->callers = log_gather_closed_locked(log);
 	/* Mapped: the mark of a group that holds more has been written when it was opened. */
 	group->marks = log->mapped ? log->group_marks : group->start;
 	atomic_store(&log->slots[slot].uncopied,
@@ -145,7 +151,7 @@ static int group_commit(struct log *log, const struct log_group *group)
 	return log->medium.ops->commit(&log->medium, requests, count);
 }
 
-static void group_durable(struct log *log, const struct log_group *group)
+static void group_durable(struct log *log, const struct log_group *group, uint64_t flight_ns)
 {
 	lsn_t marked;
 
@@ -161,6 +167,7 @@ static void group_durable(struct log *log, const struct log_group *group)
 	if (marked > atomic_load(&log->marked_lsn))
 		atomic_store(&log->marked_lsn, marked);
 	log->in_flight = false;
+	log_gather_landed_locked(log, group->callers, flight_ns);
 	unlatch_x(&log->latch);
 	waitq_wake_all(&log->done_queue[group->number & 1]);
 	waitq_wake_all(&log->leader_queue);
@@ -171,6 +178,7 @@ static void group_lead_unlock(struct log *log)
 {
 	unsigned slot = log_slot_take(log);
 	struct log_group group;
+	uint64_t start_ns;
 	int err;
 
 	group_close_locked(log, &group, slot);
@@ -178,13 +186,14 @@ static void group_lead_unlock(struct log *log)
 	os_point("log:closed");
 	group_fill(log, &group, slot);
 	group_await_copies(log, &group);
+	start_ns = os_mono_ns();
 	err = group_commit(log, &group);
 	if (err) {
 		log_fail(log, err);
 		return;
 	}
 	os_point("log:flushed");
-	group_durable(log, &group);
+	group_durable(log, &group, os_mono_ns() - start_ns);
 	log_stat(log, STAT_log_groups, 1);
 	log_stat(log, STAT_log_marks, group.closing);
 }
@@ -205,41 +214,77 @@ static bool flight_serves_locked(const struct log *log, enum goal goal, lsn_t ls
 	       (goal == GOAL_MARKED ? log->flight_marks : log->flight_end) >= lsn;
 }
 
+/* One call of log_flush() or log_mark(), while it waits. */
+struct wait {
+	enum goal goal;
+	lsn_t lsn;
+	bool counted;     /* among the open group's callers */
+	bool chosen;      /* to lead the next group: then nobody else does */
+	bool gathered;    /* it has waited for others to join */
+	bool wake_leader; /* who waits for this one to join */
+	struct waitq *queue;
+	uint32_t ticket;
+	uint64_t timeout_ns;
+};
+
+static void count_caller_locked(struct log *log, struct wait *wait)
+{
+	if (wait->counted || wait->goal != GOAL_DURABLE || wait->lsn <= log->group_start)
+		return;
+	wait->counted = true;
+	wait->wake_leader = log_gather_arrived_locked(log);
+}
+
+/* True: lead the open group now.  Else where to sleep, and how long. */
+static bool choose_part_locked(struct log *log, struct wait *wait)
+{
+	wait->timeout_ns = OS_FOREVER;
+	if (!log->in_flight && (wait->chosen || !log->leader_waits)) {
+		wait->timeout_ns = wait->gathered ? 0 : log_gather_pause_locked(log);
+		wait->gathered = true;
+		if (!wait->timeout_ns)
+			return true;
+		wait->chosen = log->leader_waits = true;
+		wait->queue = &log->leader_queue;
+	} else if (flight_serves_locked(log, wait->goal, wait->lsn)) {
+		wait->queue = &log->done_queue[(log->group_number - 1) & 1];
+	} else if (wait->chosen || !log->leader_waits) {
+		wait->chosen = log->leader_waits = true;
+		wait->queue = &log->leader_queue;
+	} else {
+		wait->queue = &log->done_queue[log->group_number & 1];
+	}
+	wait->ticket = waitq_ticket(wait->queue);
+	return false;
+}
+
 static int wait_for(struct log *log, enum goal goal, lsn_t lsn)
 {
-	bool chosen = false; /* to lead the next group: then nobody else does */
+	struct wait wait = {.goal = goal, .lsn = lsn};
 	bool waited = false;
 
 	for (;;) {
-		struct waitq *queue;
-		uint32_t ticket;
-
 		latch_x(&log->latch);
 		if (reached(log, goal, lsn) || atomic_load(&log->dead)) {
 			unlatch_x(&log->latch);
-			check(!chosen || atomic_load(&log->dead));
+			check(!wait.chosen || atomic_load(&log->dead));
 			return reached(log, goal, lsn) ? 0 : -BE_LOGDEAD;
 		}
 		check(lsn <= atomic_load(&log->next_lsn));
-		if (!log->in_flight && (chosen || !log->leader_waits)) {
+		count_caller_locked(log, &wait);
+		if (choose_part_locked(log, &wait)) {
 			group_lead_unlock(log);
-			chosen = false;
+			wait.chosen = wait.gathered = false;
 			continue;
 		}
-		if (flight_serves_locked(log, goal, lsn)) {
-			queue = &log->done_queue[(log->group_number - 1) & 1];
-		} else if (chosen || !log->leader_waits) {
-			chosen = log->leader_waits = true;
-			queue = &log->leader_queue;
-		} else {
-			queue = &log->done_queue[log->group_number & 1];
-		}
-		ticket = waitq_ticket(queue);
 		unlatch_x(&log->latch);
+		if (wait.wake_leader)
+			waitq_wake_all(&log->leader_queue);
+		wait.wake_leader = false;
 		if (!waited)
 			log_stat(log, STAT_log_flush_waits, 1);
 		waited = true;
-		waitq_wait(queue, ticket, OS_FOREVER);
+		waitq_wait(wait.queue, wait.ticket, wait.timeout_ns);
 	}
 }
 

@@ -3,6 +3,7 @@
  *
  *	blinkfs [-f] [-o OPTION,...] VOLUME DIR
  *	blinkfs dump ...
+ *	blinkfs sync DIR
  *
  * What can be found wrong is found before the fork, in the order in which a
  * user would correct it.
@@ -11,6 +12,7 @@
 #include "fs/server/place.h"
 #include "fs/server/serve.h"
 #include "fs/server/session.h"
+#include "fs/server/sync.h"
 #include "fsck/dump.h"
 
 #include <errno.h>
@@ -64,6 +66,8 @@ int main(int argc, char **argv)
 	message_init("blinkfs", false);
 	if (argc > 1 && strcmp(argv[1], "dump") == 0)
 		return dump_main(argc - 1, argv + 1);
+	if (argc > 1 && strcmp(argv[1], "sync") == 0)
+		return sync_main(argc - 1, argv + 1);
 	switch (options_parse(argc, argv, &options)) {
 	case OPTIONS_DONE:
 		exit_code = EXIT_DONE;

@@ -3,6 +3,7 @@
  */
 #include "engine/base/error.h"
 #include "engine/base/message.h"
+#include "engine/format.h"
 #include "fs/server/control.h"
 #include "fs/server/ops.h"
 #include "fs/server/reply.h"
@@ -96,15 +97,14 @@ void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_
 	fuse_reply_write(req, len);
 }
 
-/* Of directories as well. */
+/* Of directories as well, the control directory among them: they all mean the whole volume. */
 void op_fsync(fuse_req_t req, fuse_ino_t node, int data_only, struct fuse_file_info *fi)
 {
-	int rc = 0;
+	bool is_control = node_view(node) == VIEW_CONTROL;
 
 	(void)fi;
-	if (node_view(node) != VIEW_CONTROL)
-		rc = core_fsync(req_core(req), node_view(node), node_ino(node), data_only != 0);
-	reply_status(req, rc);
+	reply_status(req, core_fsync(req_core(req), is_control ? VIEW_BASE : node_view(node),
+				     is_control ? INO_ROOT : node_ino(node), data_only != 0));
 }
 
 void op_lseek(fuse_req_t req, fuse_ino_t node, off_t offset, int whence, struct fuse_file_info *fi)

@@ -19,6 +19,7 @@
 static const char usage[] =
 	"usage: blinkfs [-f] [-o OPTION,...] VOLUME DIR   mount VOLUME on DIR\n"
 	"       blinkfs dump ...                          look into a volume (blinkfs dump -h)\n"
+	"       blinkfs sync DIR                          make all that was done there durable\n"
 	"       blinkfs -h | -V                           this text; the version\n"
 	"\n"
 	"  -f                   stay in the foreground, messages on stderr\n"

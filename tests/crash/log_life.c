@@ -498,7 +498,7 @@ static void meanwhile(const char *point)
 /* Where single lines are events, not every one of them. */
 static size_t cut_step(struct device *dev, size_t event, uint64_t *random)
 {
-	size_t steps = now.kind->mode == LOG_MODE_MAPPED ? next_random(random) % 24 : 0;
+	size_t steps = now.kind->mode == LOG_MODE_MAPPED ? next_random(random) % 40 : 0;
 
 	while (steps-- && event < dev_record_count(dev) && !dev_record_is_flush(dev, event))
 		event++;

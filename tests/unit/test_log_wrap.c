@@ -57,7 +57,7 @@ static void expect_found(struct device *dev, size_t count, lsn_t end)
 	cr_assert_geq(result.end, end);
 }
 
-/* The byte `before` of an mtr ends the lap, for each of them; then all in one more group. */
+/* `before` bytes of an mtr lie in the lap, for each number of them. */
 static void straddle(enum log_mode mode, uint32_t block, size_t bytes, size_t step)
 {
 	struct device *dev = close_to_the_end(mode, block);
