@@ -10,7 +10,7 @@ objects: $(call objects_of,$(FLOOR_SOURCES))
 bench: $(BUILD)/bench/floor
 -include $(patsubst %.o,%.d,$(call objects_of,$(FLOOR_SOURCES)))
 
-.PHONY: bench-mount bench-fio bench-recovery bench-stall
+.PHONY: bench-mount bench-fio bench-recovery bench-stall bench-latch
 # Beside ext4 and the floor; ROUNDS=5. Results: $(BUILD)/bench/mount.json.
 bench-mount: all $(addprefix $(BUILD)/bench/,floor meta stream report)
 	@BUILD=$(BUILD) bench/mount.sh
@@ -26,3 +26,6 @@ bench-stall: $(BUILD)/bench/stall_bench
 	@mkdir -p $(BUILD)/bench
 	@$(BUILD)/bench/stall_bench $(BUILD)/bench $(STALL_OPTIONS) >$(BUILD)/bench/stall.json
 	@sed 's/"rates".*//' $(BUILD)/bench/stall.json
+# Latches and allocators, builds of several kinds in turns: $(BUILD)/bench/latch.json.
+bench-latch:
+	+@BUILD=$(BUILD) CC=$(CC) bench/latch.sh
