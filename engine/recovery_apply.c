@@ -39,14 +39,14 @@ static bool redo_next(struct redo_iterator *it, const struct change **change)
 {
 	if (it->left == 0)
 		return false;
-	if (it->at == it->chunk->count) {
+	if (it->at == CHANGES_PER_CHUNK) {
 		it->chunk = it->chunk->next;
 		it->at = 0;
 	}
 	*change = &it->chunk->change[it->at++];
 	it->left--;
 	/* Records of one page lie all over the log. */
-	if (it->at + 2 < it->chunk->count)
+	if (it->left > 2 && it->at + 2 < CHANGES_PER_CHUNK)
 		__builtin_prefetch(it->chunk->change[it->at + 2].record);
 	return true;
 }
