@@ -151,7 +151,8 @@ static void bench_latches(unsigned ms)
 
 			waits = latch_wait_count(RANK_LEAF) - waits;
 			printf("{\"latch\": \"%s\", \"alloc\": \"%s\", \"load\": \"%s\", "
-			       "\"threads\": %u, \"rate\": %.0f, \"cpu_ns\": %.0f, \"waits\": %llu}\n",
+			       "\"threads\": %u, \"rate\": %.0f, \"cpu_ns\": %.0f, "
+			       "\"waits\": %llu}\n",
 			       latch_kind(), ALLOC_NAME, loads[load].name, threads, result.rate,
 			       result.cpu_ns, (unsigned long long)waits);
 			fflush(stdout);

@@ -201,7 +201,8 @@ int main(int argc, char **argv)
 
 	message_quiet(LOG_ERR);
 	if (!parse(argc, argv, &bench)) {
-		fputs("usage: stall_bench DIR [--log-mib N] [--laps N] [--threads N] [--cache-mib N]\n",
+		fputs("usage: stall_bench DIR [--log-mib N] [--laps N] [--threads N] "
+		      "[--cache-mib N]\n",
 		      stderr);
 		return 2;
 	}
