@@ -11,7 +11,8 @@
 #define CORE_LOAD_THREADS_MAX 64u
 
 /* Makes the file, writes it full (so that nobody pays for its first use), formats it. */
-void core_load_format(const char *path, uint64_t size_bytes, uint32_t page_size, uint64_t log_bytes);
+void core_load_format(const char *path, uint64_t size_bytes, uint32_t page_size,
+		      uint64_t log_bytes);
 /* Opens volume and core; a failure ends the program. */
 struct core *core_load_open(const char *path, const struct volume_options *options);
 /* Closed in good order, or as if the process had died. */
