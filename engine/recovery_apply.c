@@ -21,7 +21,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define SLICE_PAGES 32u /* one batch of reads */
+#define SLICE_PAGES 32u   /* one batch of reads */
+#define WRITER_PAGES 512u /* fewer are written in the end, by a batch or two */
 
 /* ------------------------------------------------------------ one page */
 
@@ -257,7 +258,7 @@ int recovery_apply(struct recovery *r)
 	if (rc)
 		return rc;
 	latch_init(&r->latch, RANK_LEAF, 0);
-	if (!r->volume->options.no_background)
+	if (!r->volume->options.no_background && r->page_count >= WRITER_PAGES)
 		writing = os_thread_start(&writer, "recovery-write", write_back, r) == 0;
 	rc = recovery_parallel(r, "groups of pages redone",
 			       (r->page_count + SLICE_PAGES - 1) / SLICE_PAGES, redo_slice, r,
