@@ -4,6 +4,8 @@
 #   make SAN=1 test      the same under AddressSanitizer and UBSan, in build/san
 #   make TSAN=1 test     the race programs under ThreadSanitizer, in build/tsan
 #   make CC=clang BUILD=build/clang
+#   make LATCH=pthread   latches of pthread_rwlock_t; ALLOC=jemalloc or mimalloc: another
+#                        allocator (libjemalloc-dev, libmimalloc-dev); see make bench-latch
 #
 # Layers, each an archive of the folders below it; an arrow never runs back up (make lint):
 #
@@ -30,6 +32,18 @@ VARIANT := tsan
 SANITIZE := -fsanitize=thread -fno-omit-frame-pointer
 endif
 
+# What is compared in make bench-latch; other builds have their own folders.
+LATCH ?= atomic
+ALLOC ?= system
+ifneq ($(LATCH),atomic)
+VARIANT := $(VARIANT)$(LATCH)
+LATCH_CFLAGS := -DLATCH_PTHREAD
+endif
+ifneq ($(ALLOC),system)
+VARIANT := $(VARIANT)$(ALLOC)
+ALLOC_LIBS := -l$(ALLOC)
+endif
+
 BUILD ?= build$(if $(VARIANT),/$(VARIANT))
 PREFIX ?= /usr/local
 VERSION := 0.1
@@ -45,7 +59,7 @@ Q = $(if $(V),,@echo '  $(notdir $@)';)
 OPTIMIZE ?= -O2 -g
 WARNINGS := -Wall -Wextra -Werror
 CFLAGS_ALL = -std=c11 -D_GNU_SOURCE -DBLINKFS_VERSION='"$(VERSION)"' -I. $(WARNINGS) $(OPTIMIZE) \
-	-pthread $(SANITIZE) $(CFLAGS)
+	-pthread $(SANITIZE) $(LATCH_CFLAGS) $(CFLAGS)
 LDFLAGS_ALL = -pthread $(SANITIZE) $(LDFLAGS)
 
 # Headers of a package only for the files that may include them (see lint).
@@ -117,7 +131,7 @@ $(BUILD)/libmkfs.a: $(call objects_of,$(filter-out mkfs/main.c,$(MKFS_SOURCES)))
 $(BUILD)/libtest.a: $(call objects_of,$(TEST_LIB_SOURCES))
 	$(archive)
 
-ENGINE_LIBS = $(call pkg,--libs,$(ENGINE_PACKAGES))
+ENGINE_LIBS = $(call pkg,--libs,$(ENGINE_PACKAGES)) $(ALLOC_LIBS)
 link = $(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^
 
 $(BUILD)/blinkfs: $(call objects_of,$(SERVER_SOURCES)) $(BUILD)/libfsck.a $(BUILD)/libcore.a \

@@ -19,7 +19,7 @@ objects: $(call objects_of,$(LOG_BENCH_SOURCES))
 bench: $(BUILD)/bench/log_bench
 -include $(patsubst %.o,%.d,$(call objects_of,$(LOG_BENCH_SOURCES)))
 
-.PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall
+.PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch
 # Commits per second of the redo log, beside programs without one; ROUNDS=7.
 # Results: $(BUILD)/bench/log.json.
 bench-log: $(BUILD)/bench/log_bench
@@ -39,3 +39,6 @@ bench-stall: $(BUILD)/bench/stall_bench
 	@mkdir -p $(BUILD)/bench
 	@$(BUILD)/bench/stall_bench $(BUILD)/bench $(STALL_OPTIONS) >$(BUILD)/bench/stall.json
 	@sed 's/"rates".*//' $(BUILD)/bench/stall.json
+# Latches and allocators, builds of several kinds in turns: $(BUILD)/bench/latch.json.
+bench-latch:
+	+@BUILD=$(BUILD) CC=$(CC) bench/latch.sh

@@ -160,8 +160,8 @@ int pool_frames_open(struct pool *pool, uint32_t frame_count)
 	pool->shards = aligned_alloc(_Alignof(struct pool_shard),
 				     POOL_SHARDS * sizeof(pool->shards[0]));
 	pool->frames = calloc(frame_count, sizeof(pool->frames[0]));
-	/* Page-aligned and untouched: the kernel gives memory as frames come into use. */
-	pool->memory = aligned_alloc(PAGE_SIZE_MIN, (size_t)frame_count * pool->page_size);
+	/* The kernel gives memory as frames come into use. */
+	pool->memory = os_alloc_large((size_t)frame_count * pool->page_size);
 	if (!pool->buckets || !pool->shards || !pool->frames || !pool->memory)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < POOL_SHARDS; i++)

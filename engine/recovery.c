@@ -59,6 +59,7 @@ struct parallel {
 
 static void note_failure(struct parallel *p, size_t i, int rc)
 {
+	os_point("recovery:failed");
 	latch_x(&p->latch);
 	if (i < atomic_load(&p->failed)) {
 		atomic_store(&p->failed, i);

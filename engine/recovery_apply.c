@@ -21,7 +21,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define SLICE_PAGES 32u /* one batch of reads */
+#define SLICE_PAGES 32u   /* one batch of reads */
+#define WRITER_PAGES 512u /* fewer are written in the end, by a batch or two */
 
 /* ------------------------------------------------------------ one page */
 
@@ -39,14 +40,14 @@ static bool redo_next(struct redo_iterator *it, const struct change **change)
 {
 	if (it->left == 0)
 		return false;
-	if (it->at == it->chunk->count) {
+	if (it->at == CHANGES_PER_CHUNK) {
 		it->chunk = it->chunk->next;
 		it->at = 0;
 	}
 	*change = &it->chunk->change[it->at++];
 	it->left--;
 	/* Records of one page lie all over the log. */
-	if (it->at + 2 < it->chunk->count)
+	if (it->left > 2 && it->at + 2 < CHANGES_PER_CHUNK)
 		__builtin_prefetch(it->chunk->change[it->at + 2].record);
 	return true;
 }
@@ -258,7 +259,7 @@ int recovery_apply(struct recovery *r)
 	if (rc)
 		return rc;
 	latch_init(&r->latch, RANK_LEAF, 0);
-	if (!r->volume->options.no_background)
+	if (!r->volume->options.no_background && r->page_count >= WRITER_PAGES)
 		writing = os_thread_start(&writer, "recovery-write", write_back, r) == 0;
 	rc = recovery_parallel(r, "groups of pages redone",
 			       (r->page_count + SLICE_PAGES - 1) / SLICE_PAGES, redo_slice, r,

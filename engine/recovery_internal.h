@@ -26,14 +26,14 @@ struct change {
 
 struct change_chunk {
 	struct change_chunk *next;
-	uint64_t count;
-	struct change change[CHANGES_PER_CHUNK];
+	struct change change[CHANGES_PER_CHUNK]; /* all in use, but in the last chunk */
 };
 
 struct page_changes {
 	uint64_t pageno;
-	struct change_chunk *first, *last;
 	struct page_changes *next; /* hash chain */
+	struct change_chunk *first, *last;
+	uint32_t last_count;       /* changes in the last chunk */
 	/* Once the cut is fixed: what survives begins here; first == NULL when nothing does. */
 	uint32_t begin;            /* in the first chunk */
 	uint32_t count;

@@ -110,19 +110,19 @@ int table_add(struct change_table *table, uint64_t pageno, const struct change *
 	if (page == NULL)
 		return -ENOMEM;
 	chunk = page->last;
-	if (chunk == NULL || chunk->count == CHANGES_PER_CHUNK) {
+	if (chunk == NULL || page->last_count == CHANGES_PER_CHUNK) {
 		chunk = take(table, sizeof(*chunk));
 		if (chunk == NULL)
 			return -ENOMEM;
 		chunk->next = NULL;
-		chunk->count = 0;
+		page->last_count = 0;
 		if (page->last)
 			page->last->next = chunk;
 		else
 			page->first = chunk;
 		page->last = chunk;
 	}
-	chunk->change[chunk->count++] = *change;
+	chunk->change[page->last_count++] = *change;
 	table->changes++;
 	return 0;
 }
@@ -134,7 +134,9 @@ static void settle_page(struct page_changes *page, lsn_t cut)
 	bool freed = false;
 
 	for (struct change_chunk *chunk = page->first; chunk; chunk = chunk->next) {
-		for (uint32_t i = 0; i < chunk->count; i++) {
+		uint32_t in_chunk = chunk->next ? CHANGES_PER_CHUNK : page->last_count;
+
+		for (uint32_t i = 0; i < in_chunk; i++) {
 			const struct change *change = &chunk->change[i];
 
 			if (change->end > cut)

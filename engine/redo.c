@@ -84,6 +84,7 @@ void redo_commit(struct redo *redo)
 	check(redo->len > 0);
 	log_append(log, redo->records, redo->len, &ticket);
 	redo->reserved -= redo->len + MTR_TRAILER_BYTES;
+	os_point("redo:appended");
 	for (unsigned i = 0; i < redo->changed_count; i++) {
 		if (redo->changed[i].initialised)
 			pool_initialised(redo->changed[i].frame, ticket.start);

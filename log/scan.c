@@ -43,8 +43,7 @@ static int image_need(struct log *log, lsn_t end)
 	if (end <= log->image_loaded)
 		return 0;
 	if (!log->image) {
-		/* A large allocation takes memory only where it is touched. */
-		log->image = malloc(last - log->image_start);
+		log->image = os_alloc_large(last - log->image_start);
 		if (!log->image)
 			return -ENOMEM;
 	}

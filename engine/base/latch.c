@@ -1,31 +1,7 @@
 /*
- * Latches, and the checker of their order.
+ * Latches: the checker of their order.  What holds threads apart is in
+ * latch_atomic.h, or latch_pthread.h.
  *
- * The word of a latch (see latch.h):
- *
- *	X          held exclusively
- *	SLEEPERS   somebody may sleep on the word
- *	WRITER     a writer waits for the S holders to go: no new ones come in
- *	READERS    number of S holders
- *
- *	free --s--> READERS=n --writer waits--> READERS=n|WRITER --last leaves--> WRITER
- *	  \                                                                         |
- *	   `--x--> X (WRITER cleared) <----------------------------- the writer ----'
- *	           X --unlatch--> free
- *
- * INV-LATCH-1: WRITER is set only while some thread is inside lock_x_slow(), and
- * never together with X.  It is set only when there are S holders, and cleared
- * by whoever takes X; a writer that still waits then sets it again.  So a writer
- * waits for the S holders that it met and for other writers, never for later
- * readers; and since unlatch_x() leaves the word free, readers get their turn
- * after each writer.
- * INV-LATCH-2: while a thread sleeps on the word, SLEEPERS is set or another
- * thread that has been woken from it is awake inside a slow path.  A thread that
- * has slept sets SLEEPERS when it acquires, since it cannot know whether others
- * still sleep, and hands the duty on at its release (at once, if it is a reader:
- * its neighbours may come in beside it).  So one is woken at a time; all of them
- * only when the last reader leaves WRITER behind, where the one woken could be
- * a reader, who must not come in.
  * INV-LATCH-3: an acquisition that may block is of a later rank than everything
  * that the thread holds, or of the same rank and a later order (for RANK_PAGE:
  * no earlier order).  Then no cycle of waiting threads exists.
@@ -39,12 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define X_HELD (1u << 31)
-#define SLEEPERS (1u << 30)
-#define WRITER (1u << 29)
-#define READERS (WRITER - 1)
-
-#define SPINS_MAX 64u  /* about a microsecond: a short critical section of another core */
 #define HELD_MAX 128u  /* MTR_PAGES_MAX, and the locks around them */
 
 static const struct {
@@ -188,125 +158,34 @@ void latch_note_epoch(int delta)
 	check(self.epochs >= 0);
 }
 
-/* --- the word ------------------------------------------------------------ */
+/* --- what holds threads apart -------------------------------------------- */
 
-static void spin_pause(void)
+static void count_wait(const struct latch *latch)
 {
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
+	atomic_fetch_add_explicit(&counters[latch->rank].waits, 1, memory_order_relaxed);
+}
+
+#ifdef LATCH_PTHREAD
+#include "engine/base/latch_pthread.h"
+#define LATCH_KIND "pthread"
+#else
+#include "engine/base/latch_atomic.h"
+#define LATCH_KIND "atomic"
 #endif
-}
-
-static bool swap_acquire(struct latch *latch, uint32_t from, uint32_t to)
-{
-	return atomic_compare_exchange_strong_explicit(&latch->word, &from, to,
-						       memory_order_acquire,
-						       memory_order_relaxed);
-}
-
-static uint32_t load(const struct latch *latch)
-{
-	return atomic_load_explicit(&latch->word, memory_order_relaxed);
-}
-
-static void wake(struct latch *latch, int count)
-{
-	const struct os *os = os_current();
-
-	os->wake(os, &latch->word, count);
-}
-
-/* Sleeps until the word, which was `seen`, has changed and somebody wakes us. */
-static void sleep_on(struct latch *latch, uint32_t seen, bool *slept)
-{
-	const struct os *os = os_current();
-
-	if (!*slept)
-		atomic_fetch_add_explicit(&counters[latch->rank].waits, 1, memory_order_relaxed);
-	*slept = true;
-	os_point("latch:sleep");
-	os->wait(os, &latch->word, seen, OS_FOREVER);
-}
-
-static bool take_s(struct latch *latch, bool slept)
-{
-	uint32_t word = load(latch);
-
-	while (!(word & (X_HELD | WRITER))) {
-		check((word & READERS) < READERS);
-		if (swap_acquire(latch, word, (word + 1) | (slept ? SLEEPERS : 0)))
-			return true;
-		word = load(latch);
-	}
-	return false;
-}
-
-static bool take_x(struct latch *latch, bool slept)
-{
-	uint32_t word = load(latch);
-
-	while (!(word & (X_HELD | READERS))) {
-		if (swap_acquire(latch, word, X_HELD | (word & SLEEPERS) | (slept ? SLEEPERS : 0)))
-			return true;
-		word = load(latch);
-	}
-	return false;
-}
-
-static void lock_s_slow(struct latch *latch)
-{
-	bool slept = false;
-
-	for (uint32_t spins = 0; !take_s(latch, slept); spins++) {
-		uint32_t word = load(latch);
-
-		if (spins < SPINS_MAX) {
-			spin_pause();
-			continue;
-		}
-		if (!(word & (X_HELD | WRITER)))
-			continue;
-		if ((word & SLEEPERS) || swap_acquire(latch, word, word | SLEEPERS))
-			sleep_on(latch, word | SLEEPERS, &slept);
-	}
-	if (slept)
-		wake(latch, 1);
-}
-
-static void lock_x_slow(struct latch *latch)
-{
-	bool slept = false;
-
-	for (uint32_t spins = 0; !take_x(latch, slept); spins++) {
-		uint32_t word = load(latch);
-		uint32_t marked = word | SLEEPERS | (word & X_HELD ? 0 : WRITER);
-
-		if (spins < SPINS_MAX) {
-			spin_pause();
-			continue;
-		}
-		if (!(word & (X_HELD | READERS)))
-			continue;
-		if (word == marked || swap_acquire(latch, word, marked))
-			sleep_on(latch, marked, &slept);
-	}
-}
 
 /* --- the interface ------------------------------------------------------- */
 
 void latch_init(struct latch *latch, enum rank rank, uint64_t order)
 {
 	check((unsigned)rank < RANK_COUNT);
-	atomic_init(&latch->word, 0);
+	word_init(latch);
 	latch->rank = rank;
 	atomic_init(&latch->order, order);
 }
 
 void latch_set_order(struct latch *latch, uint64_t order)
 {
-	check(load(latch) == 0 || held_raise(latch, order));
+	check(word_is_free(latch) || held_raise(latch, order));
 	atomic_store_explicit(&latch->order, order, memory_order_relaxed);
 }
 
@@ -314,8 +193,7 @@ void latch_s(struct latch *latch)
 {
 	check_order(latch);
 	os_point("latch:acquire");
-	if (!take_s(latch, false))
-		lock_s_slow(latch);
+	word_lock_s(latch);
 	held_add(latch, false);
 }
 
@@ -323,14 +201,13 @@ void latch_x(struct latch *latch)
 {
 	check_order(latch);
 	os_point("latch:acquire");
-	if (!take_x(latch, false))
-		lock_x_slow(latch);
+	word_lock_x(latch);
 	held_add(latch, true);
 }
 
 bool latch_try_s(struct latch *latch)
 {
-	if (!take_s(latch, false))
+	if (!word_try_s(latch))
 		return false;
 	held_add(latch, false);
 	return true;
@@ -338,7 +215,7 @@ bool latch_try_s(struct latch *latch)
 
 bool latch_try_x(struct latch *latch)
 {
-	if (!take_x(latch, false))
+	if (!word_try_x(latch))
 		return false;
 	held_add(latch, true);
 	return true;
@@ -346,33 +223,19 @@ bool latch_try_x(struct latch *latch)
 
 void unlatch_s(struct latch *latch)
 {
-	uint32_t word = load(latch);
-	uint32_t next;
-
 	held_remove(latch, false);
-	do {
-		check((word & READERS) > 0 && !(word & X_HELD));
-		next = word - 1;
-		if (!(next & READERS))
-			next &= ~SLEEPERS;
-	} while (!atomic_compare_exchange_weak_explicit(&latch->word, &word, next,
-							memory_order_release,
-							memory_order_relaxed));
-	/* From here on the latch may be gone. */
-	if (!(next & READERS) && (word & SLEEPERS))
-		wake(latch, word & WRITER ? INT32_MAX : 1);
+	word_unlock_s(latch);
 }
 
 void unlatch_x(struct latch *latch)
 {
-	uint32_t word;
-
 	held_remove(latch, true);
-	word = atomic_exchange_explicit(&latch->word, 0, memory_order_release);
-	/* From here on the latch may be gone. */
-	check(word & X_HELD);
-	if (word & SLEEPERS)
-		wake(latch, 1);
+	word_unlock_x(latch);
+}
+
+const char *latch_kind(void)
+{
+	return LATCH_KIND;
 }
 
 uint64_t latch_wait_count(enum rank rank)

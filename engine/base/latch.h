@@ -1,6 +1,7 @@
 /*
  * Latches: shared/exclusive locks of one 32-bit word over atomics and a
- * replaceable wait (futex on Linux).
+ * replaceable wait (futex on Linux).  (make LATCH=pthread: pthread_rwlock_t, to
+ * compare with.)
  *
  *	bit 31      X held
  *	bit 30      someone sleeps
@@ -17,6 +18,10 @@
 
 #include "engine/base/os.h"
 
+#ifdef LATCH_PTHREAD
+#include <pthread.h>
+#endif
+
 enum rank {
 #define X(name, may_wait, order) name,
 #include "engine/base/rank.def"
@@ -25,7 +30,11 @@ enum rank {
 };
 
 struct latch {
+#ifdef LATCH_PTHREAD
+	pthread_rwlock_t lock;
+#else
 	_Atomic uint32_t word;
+#endif
 	uint32_t rank;   /* enum rank; constant after latch_init() */
 	_Atomic uint64_t order;  /* constant or rising while anybody can acquire it */
 };
@@ -59,5 +68,6 @@ void latch_note_epoch(int delta);
 /* Counters of the whole process, by rank. */
 uint64_t latch_wait_count(enum rank rank);
 const char *rank_name(enum rank rank);
+const char *latch_kind(void); /* "atomic" or "pthread" */
 
 #endif

@@ -16,11 +16,15 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define NS_PER_S 1000000000ull
+#define SMALL_PAGE_BYTES 4096u
+#define HUGE_PAGE_BYTES (2u << 20)
+#define LARGE_BYTES (16u << 20) /* below it whole huge pages would be wasted */
 #define THREAD_NAME_BYTES 16 /* the kernel's limit, with the terminating zero */
 
 /* What a thread knows of itself; the latches it holds are in latch.c. */
@@ -80,6 +84,18 @@ void os_point(const char *name)
 	const struct os *os = os_current();
 
 	os->point(os, name);
+}
+
+void *os_alloc_large(size_t bytes)
+{
+	size_t align = bytes < LARGE_BYTES ? SMALL_PAGE_BYTES : HUGE_PAGE_BYTES;
+	void *memory;
+
+	bytes = (bytes + align - 1) / align * align;
+	memory = aligned_alloc(align, bytes);
+	if (memory && align == HUGE_PAGE_BYTES)
+		(void)madvise(memory, bytes, MADV_HUGEPAGE); /* a convenience only */
+	return memory;
 }
 
 /*

@@ -50,6 +50,13 @@ extern const struct os os_linux;
 const struct os *os_current(void);
 void os_set_current(const struct os *os);
 
+/*
+ * Page-aligned memory that is used in large pieces: of huge pages where the kernel
+ * has them, so that it is had, and found, in fewer steps.  Taken as it is touched;
+ * free() gives it back.  NULL: none.
+ */
+void *os_alloc_large(size_t bytes);
+
 uint64_t os_mono_ns(void);
 struct timespec os_realtime(void);
 void os_random_bytes(void *buf, size_t len);

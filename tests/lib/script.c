@@ -310,7 +310,7 @@ static void describe(struct core *core, const char *path, const struct core_attr
 }
 
 struct dir_names {
-	char name[128][NAME_BYTES_MAX + 1];
+	char name[512][NAME_BYTES_MAX + 1];
 	unsigned count;
 };
 

@@ -146,6 +146,25 @@ Test(pace, the_log_is_written_before_its_buffer_is_full)
 	fixture_close(&f);
 }
 
+/* Far from being due, but somebody wants a large reservation. */
+Test(pace, whoever_waits_for_space_is_served)
+{
+	struct fixture f;
+	lsn_t wanted;
+
+	fixture_open(&f, &(struct fixture_params){0});
+	for (unsigned i = 0; i < 10; i++)
+		fixture_change_one(&f, i, i, true);
+	wanted = log_next_lsn(f.log);
+	fixture_change_one(&f, 0, 1, false);
+	cr_assert_gt(flush_round(f.flusher, 0), 0);
+	cr_assert_lt(log_checkpoint_lsn(f.log), wanted);
+	atomic_store(&f.flusher->wants_below, wanted);
+	cr_assert_eq(flush_round(f.flusher, 0), 0);
+	cr_assert_geq(log_checkpoint_lsn(f.log), wanted);
+	fixture_close(&f);
+}
+
 Test(pace, a_bell_rings_once)
 {
 	struct fixture f;
