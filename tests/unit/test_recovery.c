@@ -241,7 +241,8 @@ Test(recovery, a_torn_page_is_restored_unless_it_was_freed)
 		}
 		offset = fixture_page(&f, 0) * BLOCK_SIZE;
 		check(dev_read(f.dev, page, sizeof(page), offset) == 0);
-		check(dev_write(f.dev, page, sizeof(page), f.volume->geo.dw_start * BLOCK_SIZE) == 0);
+		offset = f.volume->geo.dw_start * BLOCK_SIZE;
+		check(dev_write(f.dev, page, sizeof(page), offset) == 0);
 		fill_place(0, 0x77);
 		recovered();
 		if (freed)
