@@ -57,11 +57,11 @@ round() {
 	fsck_data "$how"
 }
 
-volume 256M -p 4K -l 1M
+volume $((256 * ${TEST_SCALE:-1}))M -p 4K -l 1M
 round undisturbed cache_size=1M
 round killed cache_size=2M,commit_interval=1
 round clients cache_size=256M
-volume 512M -p 64K -l 8M
+volume $((512 * ${TEST_SCALE:-1}))M -p 64K -l 8M
 round killed cache_size=16M,writeback=off
 round undisturbed cache_size=16M,max_threads=1
 serve
