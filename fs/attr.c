@@ -18,7 +18,7 @@ int core_getattr(struct core *core, view_t view, uint64_t ino, struct core_attr 
 	stat_add(&core->volume->stats, STAT_core_getattrs, 1);
 	rc = record_read(core->volume, ino, &record, NULL);
 	if (rc == 0)
-		record_attr(&record, ino, attr);
+		core_attr_fill(core, &record, ino, attr);
 	return error_errno(rc);
 }
 
@@ -69,7 +69,7 @@ static int setattr_locked(struct core *core, const struct setattr_args *args)
 	} while (rc == -BE_AGAIN);
 	mtr_end(m);
 	if (rc == 0)
-		record_attr(&record, args->ino, args->attr);
+		core_attr_fill(core, &record, args->ino, args->attr);
 	return rc;
 }
 

@@ -192,14 +192,31 @@ void core_forget(struct core *core, uint64_t ino, uint64_t count)
 	inode_forget(&core->table, ino, count);
 }
 
+static struct inode *locked_x(const struct lock_set *set, uint64_t ino)
+{
+	unsigned i = 0;
+
+	while (i < set->count && set->inode[i]->ino != ino)
+		i++;
+	check(i < set->count && latch_held_x(&set->inode[i]->lock));
+	return set->inode[i];
+}
+
+void core_links_change(const struct lock_set *set, uint64_t ino)
+{
+	atomic_store(&locked_x(set, ino)->links_changed, os_mono_ns());
+}
+
 void core_orphaned(const struct lock_set *set, uint64_t ino)
 {
-	for (unsigned i = 0; i < set->count; i++) {
-		if (set->inode[i]->ino != ino)
-			continue;
-		check(latch_held_x(&set->inode[i]->lock));
-		atomic_store(&set->inode[i]->orphan, true);
-	}
+	atomic_store(&locked_x(set, ino)->orphan, true);
+}
+
+void core_attr_fill(struct core *core, const struct record *record, uint64_t ino,
+		    struct core_attr *attr)
+{
+	record_attr(record, ino, attr);
+	attr->links_settled = S_ISDIR(record->mode) || inode_links_settled(&core->table, ino);
 }
 
 /* --- locks on inodes ----------------------------------------------------- */

@@ -55,6 +55,7 @@ struct core_attr {
 	uint32_t mode, nlink, uid, gid, rdev;
 	uint64_t size, blocks_512, change;
 	struct timespec atime, mtime, ctime, btime;
+	bool links_settled; /* see INV-INODE-5: the kernel may cache nlink */
 };
 
 /*

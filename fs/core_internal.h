@@ -56,6 +56,10 @@ int core_change(struct core *core, view_t view, core_once once, void *args) must
  */
 int core_attach(struct core *core, uint64_t ino, struct record *record) must_check;
 
+/* What a caller is told of an inode whose record this is. */
+void core_attr_fill(struct core *core, const struct record *record, uint64_t ino,
+		    struct core_attr *attr);
+
 /* --- locks on inodes ----------------------------------------------------- */
 
 struct lock_set {
@@ -70,6 +74,8 @@ void unlock_inodes(struct core *core, struct lock_set *set);
 int lock_inode(struct core *core, uint64_t ino, bool exclusive, struct inode **out) must_check;
 void unlock_inode(struct core *core, struct inode *inode, bool exclusive);
 
+/* Before the commit that changes its link count, the inode locked X (INV-INODE-5). */
+void core_links_change(const struct lock_set *set, uint64_t ino);
 /* After the commit that took the last name, the inode still locked X (INV-INODE-4). */
 void core_orphaned(const struct lock_set *set, uint64_t ino);
 

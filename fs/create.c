@@ -161,7 +161,7 @@ static int commit_create(struct core *core, const struct create_args *args,
 	} while (rc == -BE_AGAIN);
 	mtr_end(m);
 	if (rc == 0)
-		record_attr(&record, ino, args->attr);
+		core_attr_fill(core, &record, ino, args->attr);
 	return rc;
 }
 
@@ -329,7 +329,7 @@ static int commit_link(struct core *core, const struct link_args *args,
 	} while (rc == -BE_AGAIN);
 	mtr_end(m);
 	if (rc == 0)
-		record_attr(&record, args->ino, args->attr);
+		core_attr_fill(core, &record, args->ino, args->attr);
 	return rc;
 }
 
@@ -357,6 +357,7 @@ static int link_once(struct core *core, void *arg)
 		rc = attach_new(core, args->ino);
 	if (rc)
 		goto out;
+	core_links_change(&locks, args->ino);
 	rc = commit_link(core, args, &entry);
 	if (rc)
 		core_forget(core, args->ino, 1);

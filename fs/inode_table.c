@@ -210,6 +210,20 @@ void inode_forget(struct inode_table *table, uint64_t ino, uint64_t count)
 		table->orphan_idle(table->arg);
 }
 
+bool inode_links_settled(struct inode_table *table, uint64_t ino)
+{
+	struct inode_shard *shard = shard_of(table, ino);
+	uint64_t changed = 0;
+	struct inode *inode;
+
+	latch_s(&shard->latch);
+	inode = find(shard, ino);
+	if (inode)
+		changed = atomic_load(&inode->links_changed);
+	unlatch_s(&shard->latch);
+	return changed == 0 || os_mono_ns() - changed >= LINKS_SETTLE_NS;
+}
+
 uint64_t inode_lookups(struct inode_table *table, struct inode *inode)
 {
 	struct inode_shard *shard = shard_of(table, inode->ino);

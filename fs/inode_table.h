@@ -18,6 +18,13 @@
  *	             that takes the last name has committed; the entry is pinned then,
  *	             so the last to let go of it sees the flag
  *
+ *	INV-INODE-5  `links_changed` is set, under the lock X, before a mini-transaction
+ *	             that changes a file's link count and leaves it above zero.  Linux
+ *	             counts a cached inode's links by itself when it unlinks, so an answer
+ *	             that crosses that of an unlink could be counted twice and leave a
+ *	             file that has a name with no links; for LINKS_SETTLE_NS nobody is
+ *	             told to cache them
+ *
  * Bound: the kernel holds the look-up counts and limits them by its memory; pins
  * are at most four a thread.
  */
@@ -28,6 +35,7 @@
 #include "fs/range_lock.h"
 
 #define INODE_SHARDS 64u
+#define LINKS_SETTLE_NS 10000000000u /* requests that crossed have been answered by then */
 
 struct inode {
 	uint64_t ino;
@@ -35,6 +43,7 @@ struct inode {
 	struct range_lock_set ranges;
 	_Atomic uint64_t near_block;  /* volume block behind the last write: only a hint */
 	_Atomic bool orphan;          /* INV-INODE-4 */
+	_Atomic uint64_t links_changed; /* os_mono_ns(), 0: never (INV-INODE-5) */
 	uint64_t lookups;             /* [lock: shard] */
 	uint32_t users;               /* [lock: shard] */
 	struct inode *next;           /* [lock: shard] */
@@ -67,6 +76,8 @@ void inode_unpin(struct inode_table *table, struct inode *inode);
 void inode_looked_up(struct inode_table *table, struct inode *inode);
 /* An unknown inode, or a count below zero, is the caller's mistake and does no harm. */
 void inode_forget(struct inode_table *table, uint64_t ino, uint64_t count);
+/* INV-INODE-5: its links have not changed lately, as far as the table knows. */
+bool inode_links_settled(struct inode_table *table, uint64_t ino);
 uint64_t inode_lookups(struct inode_table *table, struct inode *inode);
 
 #endif

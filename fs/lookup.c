@@ -80,7 +80,7 @@ int core_lookup(struct core *core, view_t view, uint64_t parent, const char *nam
 	else
 		rc = look_up(core, parent, name, name_len, &ino, &record);
 	if (rc == 0)
-		record_attr(&record, ino, attr);
+		core_attr_fill(core, &record, ino, attr);
 	return error_errno(rc);
 }
 
@@ -145,7 +145,7 @@ static int emit_dot(struct listing *l, const char *name, uint64_t ino, uint64_t 
 		rc = record_read(l->core->volume, ino, &record, NULL);
 		if (rc)
 			return rc;
-		record_attr(&record, ino, &attr);
+		core_attr_fill(l->core, &record, ino, &attr);
 		entry.attr = &attr;
 	}
 	return l->emit(l->arg, &entry);
@@ -161,7 +161,7 @@ static int emit_attached(struct listing *l, struct core_dirent *entry)
 	rc = attach_name(l->core, l->dir, entry->name, entry->name_len, &entry->ino, &record);
 	if (rc)
 		return rc == -ENOENT ? 0 : rc; /* removed meanwhile */
-	record_attr(&record, entry->ino, &attr);
+	core_attr_fill(l->core, &record, entry->ino, &attr);
 	entry->attr = &attr;
 	entry->type = record.mode & S_IFMT;
 	rc = l->emit(l->arg, entry);

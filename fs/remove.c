@@ -131,6 +131,7 @@ static int remove_locked(struct core *core, const struct remove_args *args, uint
 		rc = orphan_key(core, &child, &key);
 	if (rc)
 		return rc;
+	core_links_change(locks, entry.child);
 	rc = commit_remove(core, args, &entry, key, &last);
 	if (rc == 0 && last)
 		core_orphaned(locks, entry.child);

@@ -252,6 +252,8 @@ static int rename_locked(struct core *core, const struct rename_args *args,
 	rc = judge(core, args, &plan);
 	if (rc)
 		return rc == 1 ? 0 : rc;
+	if (plan.new.found)
+		core_links_change(locks, plan.new.child);
 	rc = commit_rename(core, args, &plan);
 	if (rc == 0 && plan.orphans)
 		core_orphaned(locks, plan.new.child);

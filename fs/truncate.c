@@ -79,7 +79,7 @@ static int commit_record(const struct truncating *t, truncate_stage stage, uint6
 	} while (rc == -BE_AGAIN);
 	mtr_end(m);
 	if (rc == 0)
-		record_attr(&record, t->args->ino, t->args->attr);
+		core_attr_fill(t->core, &record, t->args->ino, t->args->attr);
 	return rc;
 }
 
@@ -207,7 +207,7 @@ static int stage_cut(struct truncating *t, struct mtr *m, const struct cut *cut,
 		}
 	}
 	record_put(m, t->args->ino, &record);
-	record_attr(&record, t->args->ino, t->args->attr);
+	core_attr_fill(t->core, &record, t->args->ino, t->args->attr);
 	os_point("core:truncate_commit");
 	return mtr_commit(m);
 }
@@ -249,7 +249,7 @@ static void drain_soon(struct truncating *t)
 
 	if ((small || t->record.nlink == 0) && purge_dead_range(volume, t->args->ino) == 0 &&
 	    record_read(volume, t->args->ino, &record, NULL) == 0)
-		record_attr(&record, t->args->ino, t->args->attr);
+		core_attr_fill(t->core, &record, t->args->ino, t->args->attr);
 	else
 		purge_kick(volume->purge);
 }

@@ -85,6 +85,7 @@ static struct core_attr dir_attr(const struct control *control)
 		.atime = control->opened,
 		.mtime = control->opened,
 		.ctime = control->opened,
+		.links_settled = true,
 	};
 }
 
@@ -99,6 +100,7 @@ static struct core_attr snapshot_attr(const struct snapshot *snapshot)
 		.atime = snapshot->time,
 		.mtime = snapshot->time,
 		.ctime = snapshot->time,
+		.links_settled = true,
 	};
 }
 

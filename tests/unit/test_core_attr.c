@@ -1,4 +1,5 @@
 /* Attributes: times, modes, owners, set-id bits, atime. */
+#include "fs/inode_table.h"
 #include "tests/lib/core_rig.h"
 
 #include <criterion/criterion.h>
@@ -176,4 +177,46 @@ Test(attr, change_is_raised_by_each_change)
 	cr_assert_eq(core_setxattr(rig.core, VIEW_BASE, f, "user.a", "b", 1, 0), 0);
 	attr = rig_attr(&rig, f);
 	cr_assert_gt(attr.change, last);
+}
+
+static uint64_t ahead_ns;
+
+static uint64_t later_ns(const struct os *os)
+{
+	(void)os;
+	return os_linux.mono_ns(&os_linux) + ahead_ns;
+}
+
+/* INV-INODE-5 */
+Test(attr, link_counts_settle_before_they_are_cached)
+{
+	struct os os = os_linux;
+	uint64_t f = rig_held_file(&rig, INO_ROOT, "a");
+	uint64_t g = rig_held_file(&rig, INO_ROOT, "g");
+	struct core_attr attr;
+
+	os.mono_ns = later_ns;
+	os_set_current(&os);
+	cr_assert(rig_attr(&rig, f).links_settled);
+	cr_assert_eq(rig_link(&rig, f, INO_ROOT, "b"), 0);
+	cr_assert_not(rig_attr(&rig, f).links_settled);
+	cr_assert_eq(rig_lookup(&rig, INO_ROOT, "a", &attr), 0);
+	cr_assert_not(attr.links_settled);
+	ahead_ns = LINKS_SETTLE_NS;
+	cr_assert(rig_attr(&rig, f).links_settled);
+
+	cr_assert_eq(rig_unlink(&rig, INO_ROOT, "a"), 0);
+	cr_assert_not(rig_attr(&rig, f).links_settled);
+	ahead_ns *= 2;
+	cr_assert(rig_attr(&rig, f).links_settled);
+
+	cr_assert_eq(rig_link(&rig, f, INO_ROOT, "a"), 0);
+	ahead_ns += LINKS_SETTLE_NS;
+	cr_assert_eq(rig_rename(&rig, INO_ROOT, "g", INO_ROOT, "a"), 0);
+	cr_assert_not(rig_attr(&rig, f).links_settled);
+	cr_assert(rig_attr(&rig, g).links_settled);
+	cr_assert(rig_attr(&rig, INO_ROOT).links_settled);
+	os_set_current(NULL);
+	core_forget(rig.core, f, 2);
+	core_forget(rig.core, g, 1);
 }
