@@ -19,11 +19,14 @@ objects: $(call objects_of,$(LOG_BENCH_SOURCES))
 bench: $(BUILD)/bench/log_bench
 -include $(patsubst %.o,%.d,$(call objects_of,$(LOG_BENCH_SOURCES)))
 
-.PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch
+.PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch bench-flushes
 # Commits per second of the redo log, beside programs without one; ROUNDS=7.
 # Results: $(BUILD)/bench/log.json.
 bench-log: $(BUILD)/bench/log_bench
 	@$< $(BUILD)/bench
+# Flushes for each durable file, beside ext4 and XFS: $(BUILD)/bench/flushes.json.
+bench-flushes: all $(BUILD)/bench/meta
+	@BUILD=$(BUILD) bench/flushes.sh
 # Beside ext4 and the floor; ROUNDS=5. Results: $(BUILD)/bench/mount.json.
 bench-mount: all $(addprefix $(BUILD)/bench/,floor meta stream report)
 	@BUILD=$(BUILD) bench/mount.sh
