@@ -217,7 +217,7 @@ void record_loses_name(struct record *parent, bool directory, struct timespec no
 
 void record_kill_suid(struct record *r)
 {
-	if (!S_ISREG(r->mode))
+	if (S_ISDIR(r->mode))
 		return;
 	r->mode &= ~(uint32_t)S_ISUID;
 	if (r->mode & S_IXGRP)

@@ -68,7 +68,7 @@ static unsigned core_set_of(int to_set)
 void op_setattr(fuse_req_t req, fuse_ino_t node, struct stat *st, int to_set,
 		struct fuse_file_info *fi)
 {
-	unsigned set = core_set_of(to_set) | (worker_kill() ? CORE_KILL_SUID : 0);
+	unsigned set = core_set_of(to_set);
 	struct core_attr attr = {
 		.mode = st->st_mode,
 		.uid = st->st_uid,
@@ -85,6 +85,9 @@ void op_setattr(fuse_req_t req, fuse_ino_t node, struct stat *st, int to_set,
 		reply_status(req, -EPERM);
 		return;
 	}
+	/* A change of the owner always does, whoever asks: the kernel leaves it to us. */
+	if (worker_kill() || to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
+		set |= CORE_KILL_SUID;
 	rc = core_setattr(req_core(req), node_view(node), node_ino(node), set, &attr);
 	reply_attr(req, rc, node_view(node), &attr);
 }

@@ -95,6 +95,7 @@ Test(attr, modes_and_owners)
 Test(attr, set_id_bits_go)
 {
 	uint64_t f = rig_file(&rig, INO_ROOT, "f"), d = rig_dir(&rig, INO_ROOT, "d");
+	const struct core_cred root = {.uid = 0};
 	struct core_attr attr = {.mode = 06777};
 
 	cr_assert_eq(set(f, CORE_SET_MODE, &attr), 0);
@@ -107,6 +108,11 @@ Test(attr, set_id_bits_go)
 	attr.size = 0;
 	cr_assert_eq(set(f, CORE_SET_SIZE | CORE_KILL_SUID, &attr), 0);
 	cr_assert_eq(rig_attr(&rig, f).mode & 07777, 02767);
+	cr_assert_eq(core_create(rig.core, VIEW_BASE, &root, INO_ROOT, "p", 1, S_IFIFO | 06777, 0,
+				 &attr), 0);
+	core_forget(rig.core, attr.ino, 1);
+	cr_assert_eq(set(attr.ino, CORE_SET_UID | CORE_KILL_SUID, &attr), 0);
+	cr_assert_eq(attr.mode & 07777, 0777);
 	attr.mode = 02777;
 	cr_assert_eq(set(d, CORE_SET_MODE, &attr), 0);
 	cr_assert_eq(set(d, CORE_SET_UID | CORE_KILL_SUID, &attr), 0);
