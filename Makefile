@@ -11,6 +11,7 @@
 #
 #   libblink.a  engine/base engine/dev log engine
 #   libcore.a   fs (without fs/server)
+#   libserver.a fs/server, but its main: for the tests of it
 #   libfsck.a   fsck, but its main: what blinkfs dump, fsck.blinkfs and tests share
 #   libmkfs.a   mkfs, but its main
 #
@@ -85,6 +86,8 @@ TEST_HELPERS := $(filter tests/%,$(shell grep -LE '^[[:space:]]*(int main|(Param
 TEST_LIB_SOURCES := $(wildcard tests/lib/*.c) $(TEST_HELPERS)
 UNIT_SOURCES := $(filter-out $(TEST_HELPERS),$(filter tests/unit/%,$(TEST_SOURCES)))
 PLAIN_SOURCES := $(filter-out $(TEST_HELPERS) $(UNIT_SOURCES),$(TEST_SOURCES))
+# Of the server's insides: these are linked with it and with libfuse.
+SERVER_TEST_SOURCES := $(shell grep -l '^.include "fs/server/' $(TEST_SOURCES) /dev/null)
 BENCH_SOURCES := $(wildcard bench/*.c)
 MOUNT_SCRIPTS := $(wildcard tests/mount/test_*.sh)
 MOUNT_TOOL_SOURCES := $(wildcard tests/mount/*.c)
@@ -98,6 +101,7 @@ PROGRAMS := $(BUILD)/blinkfs $(BUILD)/mkfs.blinkfs $(BUILD)/fsck.blinkfs
 UNIT_PROGRAMS := $(call programs_of,$(UNIT_SOURCES))
 PLAIN_PROGRAMS := $(call programs_of,$(PLAIN_SOURCES))
 MOUNT_TOOLS := $(call programs_of,$(MOUNT_TOOL_SOURCES))
+SERVER_TEST_PROGRAMS := $(call programs_of,$(SERVER_TEST_SOURCES))
 BENCH_PROGRAMS := $(call programs_of,$(BENCH_SOURCES))
 
 ALL_SOURCES := $(BLINK_SOURCES) $(CORE_SOURCES) $(SERVER_SOURCES) $(FSCK_SOURCES) $(MKFS_SOURCES) \
@@ -116,7 +120,7 @@ $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_ALL) $(PACKAGE_CFLAGS) -MMD -MP -c $< -o $@
 
-$(call objects_of,$(SERVER_SOURCES)): PACKAGE_CFLAGS = $(call pkg,--cflags,$(FUSE_PACKAGES))
+$(call objects_of,$(SERVER_SOURCES) $(SERVER_TEST_SOURCES)): PACKAGE_CFLAGS = $(call pkg,--cflags,$(FUSE_PACKAGES))
 $(call objects_of,$(MKFS_SOURCES)): PACKAGE_CFLAGS = $(call pkg,--cflags,$(MKFS_PACKAGES))
 
 archive = $(Q)rm -f $@ && $(AR) rcs $@ $^
@@ -126,6 +130,8 @@ $(BUILD)/libcore.a: $(call objects_of,$(CORE_SOURCES))
 	$(archive)
 $(BUILD)/libfsck.a: $(call objects_of,$(filter-out fsck/main.c,$(FSCK_SOURCES)))
 	$(archive)
+$(BUILD)/libserver.a: $(call objects_of,$(filter-out fs/server/main.c,$(SERVER_SOURCES)))
+	$(archive)
 $(BUILD)/libmkfs.a: $(call objects_of,$(filter-out mkfs/main.c,$(MKFS_SOURCES)))
 	$(archive)
 $(BUILD)/libtest.a: $(call objects_of,$(TEST_LIB_SOURCES))
@@ -134,8 +140,8 @@ $(BUILD)/libtest.a: $(call objects_of,$(TEST_LIB_SOURCES))
 ENGINE_LIBS = $(call pkg,--libs,$(ENGINE_PACKAGES)) $(ALLOC_LIBS)
 link = $(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^
 
-$(BUILD)/blinkfs: $(call objects_of,$(SERVER_SOURCES)) $(BUILD)/libfsck.a $(BUILD)/libcore.a \
-		$(BUILD)/libblink.a
+$(BUILD)/blinkfs: $(BUILD)/obj/fs/server/main.o $(BUILD)/libserver.a $(BUILD)/libfsck.a \
+		$(BUILD)/libcore.a $(BUILD)/libblink.a
 	$(link) $(call pkg,--libs,$(FUSE_PACKAGES)) $(ENGINE_LIBS)
 $(BUILD)/mkfs.blinkfs: $(BUILD)/obj/mkfs/main.o $(BUILD)/libmkfs.a $(BUILD)/libcore.a $(BUILD)/libblink.a
 	$(link) $(call pkg,--libs,$(MKFS_PACKAGES)) $(ENGINE_LIBS)
@@ -143,12 +149,18 @@ $(BUILD)/fsck.blinkfs: $(BUILD)/obj/fsck/main.o $(BUILD)/libfsck.a $(BUILD)/libc
 	$(link) $(ENGINE_LIBS)
 
 TEST_ARCHIVES := $(BUILD)/libtest.a $(ARCHIVES)
-$(UNIT_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(TEST_ARCHIVES)
+$(filter-out $(SERVER_TEST_PROGRAMS),$(UNIT_PROGRAMS)): $(BUILD)/%: $(BUILD)/obj/%.o \
+		$(TEST_ARCHIVES)
 	@mkdir -p $(@D)
 	$(link) $(call pkg,--libs,$(TEST_PACKAGES) $(MKFS_PACKAGES)) $(ENGINE_LIBS)
-$(PLAIN_PROGRAMS) $(MOUNT_TOOLS) $(BENCH_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(TEST_ARCHIVES)
+$(filter-out $(SERVER_TEST_PROGRAMS),$(PLAIN_PROGRAMS)) $(MOUNT_TOOLS) $(BENCH_PROGRAMS): \
+		$(BUILD)/%: $(BUILD)/obj/%.o $(TEST_ARCHIVES)
 	@mkdir -p $(@D)
 	$(link) $(call pkg,--libs,$(MKFS_PACKAGES)) $(ENGINE_LIBS)
+$(filter $(BUILD)/tests/unit/%,$(SERVER_TEST_PROGRAMS)): FRAMEWORK = $(TEST_PACKAGES)
+$(SERVER_TEST_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/libserver.a $(TEST_ARCHIVES)
+	@mkdir -p $(@D)
+	$(link) $(call pkg,--libs,$(FRAMEWORK) $(FUSE_PACKAGES)) $(ENGINE_LIBS)
 
 -include $(patsubst %.o,%.d,$(call objects_of,$(ALL_SOURCES)))
 

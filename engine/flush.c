@@ -321,12 +321,11 @@ void flush_tell_space(struct flusher *flusher)
 /* Waits until every mtr with a start below `below` is listed: between the two nobody waits. */
 static void wait_until_listed(struct log *log, lsn_t below)
 {
-	const struct os *os = os_current();
 	_Atomic uint32_t nobody_wakes = 0;
 
 	while (log_unlisted_lsn(log) < below) {
 		os_point("flush:wait_listed");
-		os->wait(os, &nobody_wakes, 0, LISTED_WAIT_NS);
+		os_wait(&nobody_wakes, 0, LISTED_WAIT_NS);
 	}
 }
 

@@ -91,14 +91,13 @@ void pool_close(struct pool *pool)
 /* Waits for the one read of the page (INV-POOL-3). */
 static void wait_for_read(struct frame *frame)
 {
-	const struct os *os = os_current();
 	uint32_t state = atomic_load_explicit(&frame->state, memory_order_acquire);
 
 	while (state == FRAME_READING || state == FRAME_READING_WAITED) {
 		os_point("pool:wait_for_read");
 		if (state == FRAME_READING_WAITED ||
 		    atomic_compare_exchange_strong(&frame->state, &state, FRAME_READING_WAITED))
-			os->wait(os, &frame->state, FRAME_READING_WAITED, OS_FOREVER);
+			os_wait(&frame->state, FRAME_READING_WAITED, OS_FOREVER);
 		state = atomic_load_explicit(&frame->state, memory_order_acquire);
 	}
 }
@@ -270,7 +269,6 @@ static struct frame *new_once(struct pool *pool, uint64_t pageno, enum page_type
 int pool_new(struct pool *pool, uint64_t pageno, enum page_type type, unsigned index,
 	     unsigned level, struct frame **out)
 {
-	const struct os *os = os_current();
 
 	latch_check_none_from(RANK_PAGE);
 	if (!pool_page_number_valid(pool->volume, pageno, type))
@@ -286,7 +284,7 @@ int pool_new(struct pool *pool, uint64_t pageno, enum page_type type, unsigned i
 		os_point("pool:new_waits");
 		pins = atomic_load(&busy->pins);
 		if (pins > 0)
-			os->wait(os, &busy->pins, pins, PINNED_WAIT_NS);
+			os_wait(&busy->pins, pins, PINNED_WAIT_NS);
 	}
 	return corrupt_at(pool->volume, pageno, "pool_new", "a page that should be free is in use");
 }

@@ -129,7 +129,6 @@ static struct frame *clock_take(struct pool *pool)
  */
 struct frame *pool_frame_take(struct pool *pool)
 {
-	const struct os *os = os_current();
 	_Atomic uint32_t nobody_wakes = 0;
 
 	for (uint32_t pauses = 0; pauses < PAUSES_MAX; pauses++) {
@@ -144,7 +143,7 @@ struct frame *pool_frame_take(struct pool *pool)
 		stat_add(&pool->volume->stats, STAT_pool_frame_waits, 1);
 		if (pool->volume->flusher)
 			flusher_want_frames(pool->volume->flusher);
-		os->wait(os, &nobody_wakes, 0, PAUSE_NS);
+		os_wait(&nobody_wakes, 0, PAUSE_NS);
 	}
 	check_failed(__FILE__, __LINE__, "INV-POOL-2: all frames are pinned or dirty");
 }

@@ -53,10 +53,8 @@ void pool_frame_describe(struct frame *frame, enum page_type type, unsigned inde
 
 void pool_frame_settle(struct frame *frame, enum frame_state state)
 {
-	const struct os *os = os_current();
-
 	if (atomic_exchange(&frame->state, state) == FRAME_READING_WAITED)
-		os->wake(os, &frame->state, INT_MAX);
+		os_wake(&frame->state, INT_MAX);
 }
 
 /* Removes the frame from the hash, so that the next who wants the page reads anew. */

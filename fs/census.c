@@ -136,6 +136,7 @@ int census_count(struct census *census, struct volume *volume, uint64_t *inodes)
 	if (begin_scan(census)) {
 		wait_for_claims(census);
 		os_point("census:scan");
+		os_may_block(); /* the whole index: long, though nothing may be waited for */
 		rc = scan(census, volume);
 		end_scan(census, rc ? CENSUS_UNKNOWN : CENSUS_KNOWN);
 	}

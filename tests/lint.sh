@@ -62,6 +62,12 @@ long=$(find engine log fs mkfs fsck tests -name '*.[ch]' -print0 | xargs -0 wc -
 	awk '$2 != "total" && $1 > 800 { print $2 ": " $1 " lines, more than one sitting" }')
 [ -z "$long" ] || complain "$long"
 
+# INV-OS-3: the one place that calls os->wait() tells the thread's hook first.
+waits=$(grep -rnE --include='*.[ch]' -e '(->|\.)wait\(os' engine log fs mkfs fsck |
+	grep -v '^engine/base/os.c' || true)
+[ -z "$waits" ] || complain "waits past os_wait():
+$waits"
+
 words=$(grep -rnE --include='*.[ch]' '\b(TODO|FIXME|XXX)\b' engine log fs mkfs fsck tests || true)
 [ -z "$words" ] || complain "$words"
 

@@ -59,21 +59,17 @@ static uint32_t load(const struct latch *latch)
 
 static void wake(struct latch *latch, int count)
 {
-	const struct os *os = os_current();
-
-	os->wake(os, &latch->word, count);
+	os_wake(&latch->word, count);
 }
 
 /* Sleeps until the word, which was `seen`, has changed and somebody wakes us. */
 static void sleep_on(struct latch *latch, uint32_t seen, bool *slept)
 {
-	const struct os *os = os_current();
-
 	if (!*slept)
 		count_wait(latch);
 	*slept = true;
 	os_point("latch:sleep");
-	os->wait(os, &latch->word, seen, OS_FOREVER);
+	os_wait(&latch->word, seen, OS_FOREVER);
 }
 
 static bool word_take_s(struct latch *latch, bool slept)

@@ -37,6 +37,7 @@ static void word_lock_s(struct latch *latch)
 		return;
 	count_wait(latch);
 	os_point("latch:sleep");
+	os_may_block();
 	check(pthread_rwlock_rdlock(&latch->lock) == 0);
 }
 
@@ -46,6 +47,7 @@ static void word_lock_x(struct latch *latch)
 		return;
 	count_wait(latch);
 	os_point("latch:sleep");
+	os_may_block();
 	check(pthread_rwlock_wrlock(&latch->lock) == 0);
 }
 

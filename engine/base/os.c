@@ -4,6 +4,8 @@
  * INV-OS-1: every wait in the product ends in os->wait(), every clock reading in
  * os->mono_ns() or os->realtime(); whoever replaces struct os owns time.
  * INV-OS-2: a thread that ends holds no latch and is in no epoch.
+ * INV-OS-3: what may keep a thread calls os_may_block() first: os_wait() here,
+ * device.c before each call of an implementation.  Nobody else calls os->wait().
  * INV-LOCK-3: see waitq_wait() in os.h.
  */
 #include "engine/base/os.h"
@@ -30,6 +32,8 @@
 /* What a thread knows of itself; the latches it holds are in latch.c. */
 struct task {
 	const struct os *os;
+	void (*block_hook)(void *arg);
+	void *block_arg;
 };
 
 static _Thread_local struct task this_task;
@@ -86,6 +90,33 @@ void os_point(const char *name)
 	os->point(os, name);
 }
 
+void os_set_block_hook(void (*hook)(void *arg), void *arg)
+{
+	this_task.block_hook = hook;
+	this_task.block_arg = arg;
+}
+
+void os_may_block(void)
+{
+	if (this_task.block_hook)
+		this_task.block_hook(this_task.block_arg);
+}
+
+void os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t timeout_ns)
+{
+	const struct os *os = os_current();
+
+	os_may_block();
+	os->wait(os, word, expected, timeout_ns);
+}
+
+void os_wake(_Atomic uint32_t *word, int count)
+{
+	const struct os *os = os_current();
+
+	os->wake(os, word, count);
+}
+
 void *os_alloc_large(size_t bytes)
 {
 	size_t align = bytes < LARGE_BYTES ? SMALL_PAGE_BYTES : HUGE_PAGE_BYTES;
@@ -105,22 +136,18 @@ void *os_alloc_large(size_t bytes)
  */
 void waitq_wait(struct waitq *q, uint32_t ticket, uint64_t timeout_ns)
 {
-	const struct os *os = os_current();
-
 	latch_check_may_wait();
 	atomic_fetch_add(&q->waiters, 1);
 	if (atomic_load(&q->sequence) == ticket)
-		os->wait(os, &q->sequence, ticket, timeout_ns);
+		os_wait(&q->sequence, ticket, timeout_ns);
 	atomic_fetch_sub(&q->waiters, 1);
 }
 
 void waitq_wake_all(struct waitq *q)
 {
-	const struct os *os = os_current();
-
 	atomic_fetch_add(&q->sequence, 1);
 	if (atomic_load(&q->waiters) > 0)
-		os->wake(os, &q->sequence, INT_MAX);
+		os_wake(&q->sequence, INT_MAX);
 }
 
 /* --- os_linux ------------------------------------------------------------ */

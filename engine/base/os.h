@@ -64,6 +64,19 @@ int os_thread_start(struct os_thread *thread, const char *name, void (*fn)(void 
 		    void *arg) must_check;
 void os_thread_join(struct os_thread *thread);
 
+/* Sleeps while *word == expected: see wait in struct os. */
+void os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t timeout_ns);
+void os_wake(_Atomic uint32_t *word, int count);
+
+/*
+ * INV-OS-3: before a thread may be kept, by os_wait(), by a device or by long work,
+ * its hook is called; so one that others count on can have somebody stand in for
+ * it.  The hook may be called with any latch held and inside an epoch: it takes no
+ * latch and waits for nothing.  NULL, as at first: none.
+ */
+void os_set_block_hook(void (*hook)(void *arg), void *arg);
+void os_may_block(void);
+
 /*
  * A test hook: does nothing in production.  Names are "part:event".
  * A hook may block, yield or kill the process.

@@ -7,8 +7,11 @@
  * INV-DEV-2: the counters hold what has succeeded.
  * INV-DEV-6: `flushed` is never above what is durable: a write counts when it has
  * ended, a flush covers the writes counted before it began.
+ * INV-OS-3: transfers and flushes may keep the thread: os_may_block() comes first.
  */
 #include "engine/dev/device.h"
+
+#include "engine/base/os.h"
 
 #include <errno.h>
 
@@ -56,6 +59,7 @@ int dev_read(struct device *dev, void *buf, size_t len, uint64_t offset)
 	if (error || len == 0)
 		return error;
 	check(is_aligned(dev, buf, len, offset));
+	os_may_block();
 	error = dev->ops->read(dev, buf, len, offset);
 	if (!error)
 		count_transfer(dev, len, false);
@@ -69,6 +73,7 @@ int dev_write(struct device *dev, const void *buf, size_t len, uint64_t offset)
 	if (error || len == 0)
 		return error;
 	check(is_aligned(dev, buf, len, offset));
+	os_may_block();
 	error = dev->ops->write(dev, buf, len, offset);
 	note_written(dev, 1);
 	if (!error)
@@ -121,6 +126,7 @@ static int run_batch(struct device *dev, struct dev_request *requests, size_t co
 
 	for (size_t i = 0; i < count; i++)
 		check(is_aligned(dev, requests[i].buf, requests[i].len, requests[i].offset));
+	os_may_block();
 	first = dev->ops->batch ? dev->ops->batch(dev, requests, count)
 				: run_one_by_one(dev, requests, count);
 	count_batch(dev, requests, count);
@@ -159,8 +165,10 @@ int dev_flush(struct device *dev)
 {
 	struct device *flushed = dev->base ? dev->base : dev;
 	uint64_t written = atomic_load(&flushed->written);
-	int error = flushed->ops->flush(flushed);
+	int error;
 
+	os_may_block();
+	error = flushed->ops->flush(flushed);
 	if (!error)
 		count_flush(flushed, written);
 	return error;
@@ -213,6 +221,7 @@ int dev_write_beside_flush(struct device *lane, struct dev_request *requests, si
 		return -EIO;
 	for (size_t i = 0; i < count; i++)
 		check(is_aligned(lane, requests[i].buf, requests[i].len, requests[i].offset));
+	os_may_block();
 	error = lane->ops->write_beside_flush(lane, requests, count);
 	count_batch(lane, requests, count);
 	if (!error)

@@ -33,10 +33,9 @@
 
 void file_sleep(uint64_t ns)
 {
-	const struct os *os = os_current();
 	_Atomic uint32_t never = 0;
 
-	os->wait(os, &never, 0, ns);
+	os_wait(&never, 0, ns);
 }
 
 /* --- one transfer -------------------------------------------------------- */

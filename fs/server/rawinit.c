@@ -9,6 +9,7 @@
  */
 #include "fs/server/rawinit.h"
 
+#include "engine/base/os.h"
 #include "fs/server/worker.h"
 
 #include <linux/fuse.h>
@@ -91,8 +92,10 @@ static ssize_t raw_writev(int fd, struct iovec *iov, int count, void *userdata)
 	n = writev(fd, iov, count);
 	/* libfuse answers an unknown major version and is asked again: not live yet. */
 	atomic_store(&server->init.unique, 0);
-	if (n > 0 && head.error == 0)
+	if (n > 0 && head.error == 0) {
+		os_may_block(); /* it looks at /proc and /sys */
 		server->on_live(server->on_live_arg);
+	}
 	return n;
 }
 

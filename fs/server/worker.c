@@ -1,18 +1,27 @@
 /*
- * A worker reads a request, serves it and answers.  An operation may wait (for
- * a flush, for space), so there are up to max_threads of them; but only as
- * many wait for requests as have a use (READERS_MAX).
+ * A worker reads a request, serves it and answers.  The kernel wakes those who
+ * wait for requests in turn, so with several of them the requests of a single
+ * client hop between threads and CPUs with cold caches.  Therefore there are
+ * few reader's *places*, usually one, and whoever has one keeps it while it
+ * serves.  An operation may wait, though (for a flush, for space, for a lock);
+ * before it does, its worker hands the place over.
  *
- *	        request                        done, few readers
- *	reader ---------> busy --------------------------------> reader
- *	                   |      done, enough readers
- *	                   +---------------------------> parked --+
- *	                                                          | woken
- *	                                 reader <-----------------+
+ *	                 done                    +----- done, a place is free ------+
+ *	           +--------------+              |                                  |
+ *	           v   request    |  may block   v                                  |
+ *	       reading ------> serving ------> away --- done, no place free --> parked
+ *	           ^    with a place |                                              |
+ *	           |                 | a place too many: done ------------------> parked
+ *	           +------------------------- called up ------------------------- parked
  *
- * INV-SRV-1: unless all max_threads are busy, somebody reads: whoever takes
- * the last reader's place away wakes a parked worker or starts a new one.
- * Parking decides again under the lock, so the two cannot miss each other.
+ * INV-SRV-1: unless all max_threads are busy, somebody reads, or serves and will
+ * hand over before it waits: there is a place taken, or else nobody is parked
+ * and nobody could be started.  Each change of these happens under the lock,
+ * and ends with a check of just that.
+ * INV-SRV-2: a worker that may be kept has no place: hand_over() is its hook for
+ * os_may_block() (INV-OS-3).
+ *
+ * How many places there are is demand.c's.
  *
  * Threads are POSIX threads here, not os_thread_start(): a reader sleeps in
  * the kernel, from where only a signal gets it back.
@@ -20,6 +29,8 @@
 #include "fs/server/worker.h"
 
 #include "engine/base/message.h"
+#include "engine/base/os.h"
+#include "fs/server/demand.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -28,37 +39,38 @@
 #include <stdlib.h>
 #include <time.h>
 
-/*
- * The kernel wakes idle readers in turn, so each one more makes the requests of
- * a single client hop between threads with cold caches.
- */
-#define READERS_MAX 2u
 #define STOP_SIGNAL SIGUSR1
 #define STOP_POLL_NS 2000000
 #define SETTLE_POLLS_MAX 1000u /* times STOP_POLL_NS: 2 s; who goes on writing is not waited for */
 #define SETTLE_QUIET_POLLS 5u  /* between two requests of one writer there is less */
+#define CACHE_LINE 64u
 
 struct worker {
-	struct workers *workers;
+	_Alignas(CACHE_LINE) struct workers *workers;
 	pthread_t thread;
 	uint8_t *buffer;
 	size_t buffer_bytes;
 	bool kill;
+	bool has_place;       /* [lock: lock] changed by its own thread, or for it while parked */
+	_Atomic bool serving; /* a request is at work */
+	unsigned unlooked;    /* requests since the last look at the queue */
+	struct worker *below; /* [lock: lock] parked before this one */
+	pthread_cond_t called_up;
 };
 
 struct workers {
 	struct fuse_session *session;
 	unsigned max;
-	_Atomic unsigned readers;
+	struct demand demand;
 	pthread_mutex_t lock;
-	pthread_cond_t unpark;
 	pthread_cond_t ended;
-	unsigned started; /* [lock: lock] elements of worker[] in use */
-	unsigned running; /* [lock: lock] not yet returned */
-	unsigned parked;  /* [lock: lock] */
-	unsigned wakes;   /* [lock: lock] parked workers that were told to read */
-	bool stopping;    /* [lock: lock] */
-	int error;        /* [lock: lock] why serving ended; 0 = regularly */
+	_Atomic unsigned places; /* [lock: lock] taken; looked at without it */
+	unsigned started;        /* [lock: lock] elements of worker[] in use */
+	unsigned running;        /* [lock: lock] not yet returned */
+	struct worker *parked;   /* [lock: lock] the last one in is the first one out: warm */
+	bool no_thread;          /* [lock: lock] the last attempt to start one failed */
+	bool stopping;           /* [lock: lock] */
+	int error;               /* [lock: lock] why serving ended; 0 = regularly */
 	struct worker worker[];
 };
 
@@ -93,6 +105,27 @@ bool worker_kill(void)
 
 static void *worker_main(void *arg);
 
+/* INV-SRV-1 */
+static void check_somebody_reads_locked(const struct workers *workers)
+{
+	check(workers->stopping || atomic_load(&workers->places) > 0 ||
+	      (!workers->parked && (workers->started == workers->max || workers->no_thread)));
+}
+
+static void take_place_locked(struct workers *workers, struct worker *worker)
+{
+	check(!worker->has_place);
+	worker->has_place = true;
+	atomic_fetch_add(&workers->places, 1);
+}
+
+static void give_place_locked(struct workers *workers, struct worker *worker)
+{
+	check(worker->has_place && atomic_load(&workers->places) > 0);
+	worker->has_place = false;
+	atomic_fetch_sub(&workers->places, 1);
+}
+
 static void start_worker_locked(struct workers *workers)
 {
 	struct worker *worker = &workers->worker[workers->started];
@@ -100,62 +133,98 @@ static void start_worker_locked(struct workers *workers)
 	if (workers->started == workers->max)
 		return;
 	worker->workers = workers;
-	atomic_fetch_add(&workers->readers, 1); /* on its behalf */
-	if (pthread_create(&worker->thread, NULL, worker_main, worker) == 0) {
-		workers->started++;
-		workers->running++;
-	} else {
-		atomic_fetch_sub(&workers->readers, 1);
+	take_place_locked(workers, worker);
+	workers->no_thread = pthread_create(&worker->thread, NULL, worker_main, worker) != 0;
+	if (workers->no_thread) {
+		give_place_locked(workers, worker);
+		return;
 	}
+	workers->started++;
+	workers->running++;
 }
 
-/* INV-SRV-1: the caller was the last reader and is busy from now on. */
-static void replace_reader(struct workers *workers)
+/* One more reads, if there is anybody left who can. */
+static void call_up_locked(struct workers *workers)
 {
-	pthread_mutex_lock(&workers->lock);
-	if (atomic_load(&workers->readers) == 0 && !workers->stopping) {
-		if (workers->parked > workers->wakes) {
-			workers->wakes++;
-			atomic_fetch_add(&workers->readers, 1); /* on its behalf */
-			pthread_cond_signal(&workers->unpark);
-		} else {
-			start_worker_locked(workers);
-		}
+	struct worker *worker = workers->parked;
+
+	if (!worker) {
+		start_worker_locked(workers);
+		return;
 	}
+	workers->parked = worker->below;
+	take_place_locked(workers, worker);
+	pthread_cond_signal(&worker->called_up);
+}
+
+/* INV-SRV-2: the worker may be kept from now on.  Called with any latches held. */
+static void hand_over(void *arg)
+{
+	struct worker *worker = arg;
+	struct workers *workers = worker->workers;
+
+	if (!worker->has_place)
+		return;
+	pthread_mutex_lock(&workers->lock);
+	give_place_locked(workers, worker);
+	if (atomic_load(&workers->places) == 0 && !workers->stopping) {
+		demand_missed(&workers->demand);
+		call_up_locked(workers);
+	}
+	check_somebody_reads_locked(workers);
 	pthread_mutex_unlock(&workers->lock);
 }
 
-static bool try_become_reader(struct workers *workers)
+static void park_locked(struct workers *workers, struct worker *worker)
 {
-	unsigned readers = atomic_load(&workers->readers);
-
-	while (readers < READERS_MAX)
-		if (atomic_compare_exchange_weak(&workers->readers, &readers, readers + 1))
-			return true;
-	return false;
+	worker->below = workers->parked;
+	workers->parked = worker;
+	check_somebody_reads_locked(workers);
+	while (!worker->has_place && !workers->stopping)
+		pthread_cond_wait(&worker->called_up, &workers->lock);
 }
 
-/* Returns as a reader, or with false when serving ends. */
-static bool become_reader(struct workers *workers)
+/* After a request.  Returns with a place, or with false when serving ends. */
+static bool come_back(struct worker *worker)
 {
-	bool reader = try_become_reader(workers);
+	struct workers *workers = worker->workers;
+	unsigned wanted = demand_wanted(&workers->demand);
 
-	if (reader)
+	if (worker->has_place && atomic_load_explicit(&workers->places, memory_order_relaxed) <=
+					 wanted)
 		return true;
 	pthread_mutex_lock(&workers->lock);
-	while (!workers->stopping && !(reader = try_become_reader(workers))) {
-		workers->parked++;
-		while (!workers->stopping && workers->wakes == 0)
-			pthread_cond_wait(&workers->unpark, &workers->lock);
-		workers->parked--;
-		if (workers->wakes > 0) {
-			workers->wakes--;
-			reader = true;
-			break;
-		}
-	}
+	if (worker->has_place && atomic_load(&workers->places) > wanted)
+		give_place_locked(workers, worker);
+	if (!worker->has_place && atomic_load(&workers->places) < wanted)
+		take_place_locked(workers, worker);
+	if (!worker->has_place && !workers->stopping)
+		park_locked(workers, worker);
 	pthread_mutex_unlock(&workers->lock);
-	return reader;
+	return worker->has_place;
+}
+
+static bool queue_is_empty(const struct workers *workers)
+{
+	struct pollfd queue = {.fd = fuse_session_fd(workers->session), .events = POLLIN};
+
+	return poll(&queue, 1, 0) == 0;
+}
+
+/* Does one more reader have a use? */
+static void look_at_queue(struct worker *worker)
+{
+	struct workers *workers = worker->workers;
+
+	if (++worker->unlooked < DEMAND_LOOK_EVERY)
+		return;
+	worker->unlooked = 0;
+	if (!demand_seen(&workers->demand, !queue_is_empty(workers)))
+		return;
+	pthread_mutex_lock(&workers->lock);
+	if (atomic_load(&workers->places) < demand_wanted(&workers->demand) && !workers->stopping)
+		call_up_locked(workers);
+	pthread_mutex_unlock(&workers->lock);
 }
 
 static void end_serving(struct workers *workers, int error)
@@ -164,7 +233,8 @@ static void end_serving(struct workers *workers, int error)
 	if (!workers->stopping && error)
 		workers->error = error;
 	workers->stopping = true;
-	pthread_cond_broadcast(&workers->unpark);
+	for (struct worker *worker = workers->parked; worker; worker = worker->below)
+		pthread_cond_signal(&worker->called_up);
 	pthread_mutex_unlock(&workers->lock);
 }
 
@@ -179,26 +249,33 @@ static void allow_stop_signal(void)
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* Entered as a reader. */
-static void serve(struct workers *workers)
+static int receive(struct workers *workers, struct fuse_buf *request)
 {
+	int n;
+
+	do
+		n = fuse_session_receive_buf(workers->session, request);
+	while ((n == -EINTR || n == -EAGAIN) && !fuse_session_exited(workers->session));
+	return n == -EINTR || n == -EAGAIN ? 0 : n;
+}
+
+/* Entered with a place. */
+static void serve(struct worker *worker)
+{
+	struct workers *workers = worker->workers;
 	struct fuse_buf request = {0};
+	int n;
 
 	do {
-		int n;
-
-		do
-			n = fuse_session_receive_buf(workers->session, &request);
-		while ((n == -EINTR || n == -EAGAIN) && !fuse_session_exited(workers->session));
-		if (atomic_fetch_sub(&workers->readers, 1) == 1 && n > 0)
-			replace_reader(workers);
-		if (n <= 0) {
-			end_serving(workers, n == -EINTR || n == -EAGAIN ? 0 : n);
+		n = receive(workers, &request);
+		if (n <= 0)
 			break;
-		}
+		atomic_store_explicit(&worker->serving, true, memory_order_relaxed);
+		look_at_queue(worker);
 		fuse_session_process_buf(workers->session, &request);
-	} while (!fuse_session_exited(workers->session) && become_reader(workers));
-	end_serving(workers, 0);
+		atomic_store_explicit(&worker->serving, false, memory_order_relaxed);
+	} while (!fuse_session_exited(workers->session) && come_back(worker));
+	end_serving(workers, n < 0 ? n : 0);
 	free(request.mem);
 }
 
@@ -210,7 +287,9 @@ static void *worker_main(void *arg)
 	self = worker;
 	pthread_setname_np(pthread_self(), "blinkfs-worker");
 	allow_stop_signal();
-	serve(workers);
+	os_set_block_hook(hand_over, worker);
+	serve(worker);
+	os_set_block_hook(NULL, NULL);
 	free(worker->buffer);
 	pthread_mutex_lock(&workers->lock);
 	workers->running--;
@@ -230,16 +309,21 @@ int workers_create(struct workers **out, struct fuse_session *session, unsigned 
 {
 	struct sigaction action = {.sa_handler = stop_signal_handler};
 	struct workers *workers;
+	size_t bytes;
 
 	check(max_threads >= 1);
-	workers = calloc(1, sizeof(*workers) + max_threads * sizeof(workers->worker[0]));
+	bytes = sizeof(*workers) + max_threads * sizeof(workers->worker[0]);
+	workers = aligned_alloc(_Alignof(struct workers), bytes);
 	if (!workers)
 		return -ENOMEM;
+	memset(workers, 0, bytes);
 	workers->session = session;
 	workers->max = max_threads;
 	pthread_mutex_init(&workers->lock, NULL);
-	pthread_cond_init(&workers->unpark, NULL);
 	pthread_cond_init(&workers->ended, NULL);
+	for (unsigned i = 0; i < max_threads; i++)
+		pthread_cond_init(&workers->worker[i].called_up, NULL);
+	demand_init(&workers->demand, max_threads);
 	sigaction(STOP_SIGNAL, &action, NULL);
 	*out = workers;
 	return 0;
@@ -271,14 +355,11 @@ static void pause_a_little(void)
 
 static bool is_quiet(struct workers *workers)
 {
-	struct pollfd poll_fd = {.fd = fuse_session_fd(workers->session), .events = POLLIN};
-	bool idle;
+	bool idle = queue_is_empty(workers);
 
-	if (poll(&poll_fd, 1, 0) != 0)
-		return false;
 	pthread_mutex_lock(&workers->lock);
-	idle = workers->running ==
-	       atomic_load(&workers->readers) + workers->parked - workers->wakes;
+	for (unsigned i = 0; i < workers->started; i++)
+		idle = idle && !atomic_load(&workers->worker[i].serving);
 	pthread_mutex_unlock(&workers->lock);
 	return idle;
 }
@@ -315,7 +396,8 @@ void workers_free(struct workers *workers)
 	if (!workers)
 		return;
 	pthread_cond_destroy(&workers->ended);
-	pthread_cond_destroy(&workers->unpark);
+	for (unsigned i = 0; i < workers->max; i++)
+		pthread_cond_destroy(&workers->worker[i].called_up);
 	pthread_mutex_destroy(&workers->lock);
 	free(workers);
 }

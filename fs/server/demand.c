@@ -1,0 +1,54 @@
+/*
+ * A score between two bounds: a look that found something waiting raises it,
+ * one that did not lowers it by less; at the upper bound one more reader is
+ * wanted, at the lower one fewer, and it begins anew in between.
+ */
+#include "fs/server/demand.h"
+
+#include <unistd.h>
+
+#define SCORE_UP 8
+#define SCORE_DOWN (-32)
+#define SCORE_WAITING 1
+#define SCORE_EMPTY (-2)
+
+void demand_init(struct demand *demand, unsigned max_threads)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	demand->max = cpus < 1 ? 1 : (unsigned)cpus;
+	if (demand->max < 2)
+		demand->max = 2;
+	if (demand->max > max_threads)
+		demand->max = max_threads;
+	atomic_init(&demand->wanted, 1);
+	atomic_init(&demand->score, 0);
+}
+
+static bool step(struct demand *demand, bool up)
+{
+	unsigned wanted = demand_wanted(demand);
+
+	atomic_store_explicit(&demand->score, 0, memory_order_relaxed);
+	if (wanted == (up ? demand->max : 1))
+		return false;
+	return atomic_compare_exchange_strong(&demand->wanted, &wanted,
+					      up ? wanted + 1 : wanted - 1) && up;
+}
+
+/* A lost update of the score does no harm: it is an estimate. */
+bool demand_seen(struct demand *demand, bool waiting)
+{
+	int score = atomic_load_explicit(&demand->score, memory_order_relaxed) +
+		    (waiting ? SCORE_WAITING : SCORE_EMPTY);
+
+	if (score >= SCORE_UP || score <= SCORE_DOWN)
+		return step(demand, score >= SCORE_UP);
+	atomic_store_explicit(&demand->score, score, memory_order_relaxed);
+	return false;
+}
+
+void demand_missed(struct demand *demand)
+{
+	step(demand, true);
+}
