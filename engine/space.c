@@ -24,9 +24,9 @@
  * whoever has claimed n blocks finds n free bits, though perhaps in too many
  * pieces, and competing threads never search in vain for lack of blocks.
  *
- * The reserve for privileged callers lies in the page pool (space_pages.c), as
- * page-shaped pieces; while the pool lacks some of it, that many blocks of the
- * map are denied to the others.
+ * Pages are kept apart from data (space_pages.c), as pieces that are busy here.
+ * What lies in the map is anybody's, but small data goes to what is left of broken
+ * pieces before it breaks a whole one: it is the only use that such rests have.
  */
 #include "engine/space_internal.h"
 
@@ -39,8 +39,8 @@
 
 #define RESERVE_GROUPS_MAX (MTR_GROUPS_MAX / 2) /* the other half is for what the mtr frees */
 #define PREFETCH_GROUPS 32u
-#define THRIFTY_SHARE 4u  /* below total / 4 free blocks small pieces come from broken ones */
-#define THRIFTY_GROUPS 4u /* that are searched for broken ones */
+#define SCARCE_SHARE 4u    /* fewer free blocks than total / 4: no file breaks pieces to grow */
+#define THRIFTY_GROUPS 64u /* that are asked for broken pieces, if not scarce */
 
 /* ------------------------------------------------------------------ opening */
 
@@ -111,6 +111,7 @@ int space_open(struct space **out, struct volume *volume)
 {
 	const struct geometry *geo = &volume->geo;
 	struct space *space = calloc(1, sizeof(*space));
+	size_t held_words;
 	int rc = -ENOMEM;
 
 	*out = NULL;
@@ -122,11 +123,14 @@ int space_open(struct space **out, struct volume *volume)
 	space->page_blocks = geo->page_blocks;
 	space->words = (geo->group_blocks + 63) / 64;
 	space->group = calloc(space->group_count, sizeof(*space->group));
+	held_words = (space->group_blocks / space->page_blocks + 63) / 64;
 	space->busy = calloc(space->group_count, space->words * sizeof(*space->busy));
-	if (space->group == NULL || space->busy == NULL)
+	space->held = calloc(space->group_count, held_words * sizeof(*space->held));
+	if (space->group == NULL || space->busy == NULL || space->held == NULL)
 		goto out;
 	for (uint32_t number = 0; number < space->group_count; number++)
-		group_init(space, number, space->busy + (size_t)number * space->words);
+		group_init(space, number, space->busy + (size_t)number * space->words,
+			   space->held + (size_t)number * held_words);
 	rc = defer_init(space);
 	if (rc)
 		goto out;
@@ -149,6 +153,7 @@ void space_close(struct space *space)
 		return;
 	defer_destroy(space);
 	free(space->busy);
+	free(space->held);
 	free(space->group);
 	free(space);
 }
@@ -180,12 +185,13 @@ bool space_claim(struct space *space, uint64_t blocks, unsigned flags)
 	int64_t denied;
 
 	do {
-		uint32_t ready = atomic_load(&space->pages.count);
-		uint32_t kept = space->pages.kept;
+		uint64_t pages = atomic_load(&space->pages.count) +
+				 atomic_load(&space->reserve.held);
+		uint64_t kept = space->pages.kept;
 
 		denied = 0;
-		if (!(flags & SPACE_PRIVILEGED) && ready < kept)
-			denied = (int64_t)(kept - ready) * space->page_blocks;
+		if (!(flags & SPACE_PRIVILEGED) && pages < kept)
+			denied = (int64_t)(kept - pages) * space->page_blocks;
 		if (free < (int64_t)blocks + denied)
 			return false;
 	} while (!atomic_compare_exchange_weak(&space->free, &free, free - (int64_t)blocks));
@@ -197,7 +203,7 @@ void space_give(struct space *space, uint64_t start, uint64_t count)
 	uint32_t bit;
 	struct group *group = space_group_of(space, start, count, &bit);
 
-	group_give(space, group, bit, (uint32_t)count);
+	count -= group_give(space, group, bit, (uint32_t)count);
 	atomic_fetch_add(&space->free, (int64_t)count);
 }
 
@@ -216,22 +222,20 @@ static void add_piece(struct space *space, struct reservation *r, const struct g
 	r->blocks += length;
 }
 
-/* One piece, from the group of `near` onwards. */
+/* One piece, from the group of `near` onwards, of so many groups. */
 static bool take_one(struct space *space, uint64_t near, uint32_t blocks, bool thrifty,
-		     struct reservation *out)
+		     uint32_t groups, struct reservation *out)
 {
 	uint64_t index = near - space->volume->geo.groups_start;
 	uint32_t number = (uint32_t)(index / space->group_blocks);
 	uint32_t from = (uint32_t)(index % space->group_blocks);
-	uint32_t groups = space->group_count;
 
-	if (thrifty && groups > THRIFTY_GROUPS)
-		groups = THRIFTY_GROUPS;
 	for (uint32_t i = 0; i < groups; i++) {
 		struct group *group = &space->group[number];
+		const _Atomic uint32_t *longest = thrifty ? &group->broken : &group->longest;
 		uint32_t first;
 
-		if (atomic_load_explicit(&group->longest, memory_order_relaxed) >= blocks &&
+		if (atomic_load_explicit(longest, memory_order_relaxed) >= blocks &&
 		    atomic_load_explicit(&group->free, memory_order_relaxed) >= blocks &&
 		    group_take(space, group, from, blocks, thrifty, &first)) {
 			add_piece(space, out, group, first, blocks);
@@ -310,30 +314,52 @@ static bool near_is_sound(const struct space *space, uint64_t near)
 	       near - start < (uint64_t)space->group_count * space->group_blocks;
 }
 
+/* Exactly there, if it is free. */
+static bool take_there(struct space *space, uint64_t start, uint32_t blocks, bool thrifty,
+		       struct reservation *out)
+{
+	uint32_t bit;
+	struct group *group = space_group_of(space, start, 1, &bit);
+
+	if (!group_take_at(space, group, bit, blocks, thrifty))
+		return false;
+	add_piece(space, out, group, bit, blocks);
+	return true;
+}
+
+/*
+ * Less than a page: what is left of broken pieces comes first.  A file that grows
+ * (it has a hint) may go on behind its last block all the same while there is plenty,
+ * else one that grows in small steps would lie in as many pieces.
+ */
+static bool take_small(struct space *space, uint64_t near, uint32_t blocks, bool grows,
+		       struct reservation *out)
+{
+	bool scarce = atomic_load(&space->free) < (int64_t)(space->total / SCARCE_SHARE);
+	uint32_t groups = space->group_count;
+
+	if (take_there(space, near, blocks, scarce || !grows, out))
+		return true;
+	if (groups > THRIFTY_GROUPS && !scarce)
+		groups = THRIFTY_GROUPS;
+	return take_one(space, near, blocks, true, groups, out);
+}
+
 /* Finds what was claimed. */
 static bool take_claimed(struct space *space, uint32_t blocks, uint64_t hint,
 			 struct reservation *out)
 {
-	_Atomic uint64_t *near = &space->near[stats_shard()];
-	uint64_t from = hint;
-	bool small = blocks < space->page_blocks;
-	bool scarce = atomic_load(&space->free) < (int64_t)(space->total / THRIFTY_SHARE);
+	_Atomic uint64_t *last = &space->near[stats_shard()];
+	uint64_t near = hint;
 
-	if (!near_is_sound(space, from))
-		from = atomic_load_explicit(near, memory_order_relaxed);
-	if (near_is_sound(space, from)) {
-		uint32_t bit;
-		struct group *group = space_group_of(space, from, 1, &bit);
-
-		if (group_take_at(space, group, bit, blocks)) {
-			add_piece(space, out, group, bit, blocks);
-			goto found;
-		}
-	} else {
-		from = space->volume->geo.groups_start;
-	}
-	if ((small && scarce && take_one(space, from, blocks, true, out)) ||
-	    take_one(space, from, blocks, false, out))
+	if (!near_is_sound(space, near))
+		near = atomic_load_explicit(last, memory_order_relaxed);
+	if (!near_is_sound(space, near))
+		near = space->volume->geo.groups_start;
+	if ((blocks < space->page_blocks &&
+	     take_small(space, near, blocks, near == hint, out)) ||
+	    take_there(space, near, blocks, false, out) ||
+	    take_one(space, near, blocks, false, space->group_count, out))
 		goto found;
 	stat_add(&space->volume->stats, STAT_space_scattered, 1);
 	if (!take_scattered(space, blocks, out)) {
@@ -342,7 +368,7 @@ static bool take_claimed(struct space *space, uint32_t blocks, uint64_t hint,
 	}
 found:
 	if (hint == 0)
-		atomic_store_explicit(near, out->piece[out->count - 1].start +
+		atomic_store_explicit(last, out->piece[out->count - 1].start +
 						    out->piece[out->count - 1].length,
 				      memory_order_relaxed);
 	return true;
@@ -364,6 +390,37 @@ static bool reserve_once(struct space *space, uint32_t blocks, uint64_t hint, un
 	return false;
 }
 
+/* For a privileged caller that the map has nothing for: the first blocks of whole pages. */
+static bool reserve_from_pages(struct space *space, uint32_t blocks, struct reservation *out)
+{
+	while (out->blocks < blocks && out->count < RESERVE_GROUPS_MAX) {
+		uint32_t rest = blocks - (uint32_t)out->blocks, bit;
+		uint32_t length = rest < space->page_blocks ? rest : space->page_blocks;
+		uint64_t pageno;
+		struct group *group;
+
+		if (!pages_give_up(space, &pageno))
+			break;
+		group = space_group_of(space, pageno, space->page_blocks, &bit);
+		add_piece(space, out, group, bit, length);
+		if (length < space->page_blocks)
+			space_give(space, pageno + length, space->page_blocks - length);
+	}
+	if (out->blocks == blocks)
+		return true;
+	give_pieces(space, out);
+	return false;
+}
+
+static bool reserve_again(struct space *space, uint32_t blocks, uint64_t hint, unsigned flags,
+			  struct reservation *out)
+{
+	space_advance(space);
+	pages_break(space, blocks);
+	return reserve_once(space, blocks, hint, flags, out) ||
+	       (flags & SPACE_PRIVILEGED && reserve_from_pages(space, blocks, out));
+}
+
 int space_reserve(struct space *space, uint64_t blocks, uint64_t hint, unsigned flags,
 		  struct reservation *out)
 {
@@ -371,15 +428,12 @@ int space_reserve(struct space *space, uint64_t blocks, uint64_t hint, unsigned 
 	uint32_t n = (uint32_t)blocks;
 
 	check(blocks > 0 && blocks <= WRITE_BLOCKS_MAX);
-	if (!reserve_once(space, n, hint, flags, out)) {
-		space_advance(space);
-		pages_break(space, blocks,
-			    flags & SPACE_PRIVILEGED ? 0 : space->pages.kept);
-		if (!reserve_once(space, n, hint, flags, out)) {
-			defer_note_enospc(space);
-			stat_add(stats, STAT_space_enospc, 1);
-			return -ENOSPC;
-		}
+	if (!reserve_once(space, n, hint, flags, out) &&
+	    !reserve_again(space, n, hint, flags, out)) {
+		defer_note_enospc(space);
+		stat_add(stats, STAT_space_enospc, 1);
+		*out = (struct reservation){.count = 0};
+		return -ENOSPC;
 	}
 	atomic_fetch_add(&space->reserved, blocks);
 	stat_add(stats, STAT_space_reserves, 1);
@@ -407,12 +461,18 @@ void space_used(struct space *space, uint64_t start, uint64_t count)
 void space_count(struct space *space, struct space_counts *counts)
 {
 	int64_t free = atomic_load(&space->free);
-	uint64_t ready = (uint64_t)atomic_load(&space->pages.count) * space->page_blocks;
-	uint64_t kept = (uint64_t)space->pages.kept * space->page_blocks;
+	uint64_t pages = atomic_load(&space->pages.count) + atomic_load(&space->reserve.held);
+	uint64_t all = (space->pages.kept + space->reserve.target) * space->page_blocks;
+	uint64_t kept = pages_withheld(space) * space->page_blocks;
 
 	counts->total = space->total;
-	counts->free = (free > 0 ? (uint64_t)free : 0) + ready;
+	counts->free = (free > 0 ? (uint64_t)free : 0) + pages * space->page_blocks;
 	counts->deferred = atomic_load(&space->defer.blocks) - atomic_load(&space->defer.lost);
 	counts->reserved = atomic_load(&space->reserved);
-	counts->kept = kept < counts->free ? kept : counts->free;
+	/* What comes back goes to the reserve first. */
+	kept += kept < all ? counts->deferred : 0;
+	if (kept > all)
+		kept = all;
+	counts->kept = kept < counts->free + counts->deferred ? kept
+							      : counts->free + counts->deferred;
 }

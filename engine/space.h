@@ -11,8 +11,9 @@
  * The order of a freed run is: deferred -> (conditions) -> free.
  *
  * ENOSPC is answered only after purge, flush, mark and checkpoint were drained.
- * A part of the volume is kept for privileged callers (unlink, truncate, purge:
- * those that free space in the end), also in page-shaped pieces.
+ * A part of the volume is kept in page-shaped pieces (INV-SPACE-3): about 3 % for
+ * metadata pages, which file data never gets, and of that a part for privileged
+ * callers (unlink, truncate, purge: those that free space in the end).
  *
  * Page pool: page-shaped reservations kept ready in memory so that a split
  * never waits for the free map; refilled by the background thread.
@@ -87,7 +88,7 @@ struct space_counts {
 	uint64_t free;       /* can be reserved now */
 	uint64_t deferred;   /* freed, not yet reusable */
 	uint64_t reserved;   /* promised, not yet published */
-	uint64_t kept;       /* of free: for privileged callers only */
+	uint64_t kept;       /* of free and deferred: not for file data */
 };
 void space_count(struct space *space, struct space_counts *counts);
 

@@ -5,10 +5,16 @@
  * it takes.  All work is done under the group's latch and is bounded by the
  * words of one map: a few microseconds when nothing is found.
  *
- * INV-SPACE-2: group->free is the number of zero bits, and no free run is
- * longer than group->longest, measured up to RUN_MEASURE_MAX.  Taking blocks
- * only makes runs shorter, so `longest` may stay; a search that failed knows
- * better and lowers it; giving blocks back measures the run that results.
+ * INV-SPACE-2: group->free is the number of zero bits, group->whole that of
+ * page-shaped pieces that are wholly free, and no free run is longer than
+ * group->longest, measured up to RUN_MEASURE_MAX.  Taking blocks only makes runs
+ * shorter, so `longest` may stay; a search that failed knows better and lowers
+ * it; giving blocks back measures the run that results.
+ *
+ * group->broken is the same for runs outside whole pieces, measured up to a
+ * page.  Taking makes such runs as well, from what is left of a whole piece, so
+ * every change measures what it leaves at both of its ends.  Thus a search for
+ * broken pieces looks into no group in vain twice.
  */
 #include "engine/space_internal.h"
 
@@ -79,8 +85,17 @@ static bool next_run(const struct view *view, uint32_t *pos, uint32_t end, struc
 
 /* ------------------------------------------------------------ changing bits */
 
-static void set_bits(uint64_t *busy, uint32_t first, uint32_t length, bool value)
+static uint32_t count_whole(uint64_t word, uint32_t page_blocks)
 {
+	return (uint32_t)__builtin_popcountll(whole_pieces(word, page_blocks)) / page_blocks;
+}
+
+/* Sets or clears bits that were clear or set; returns by how much `whole` has changed. */
+static uint32_t set_bits(uint64_t *busy, uint32_t page_blocks, uint32_t first, uint32_t length,
+			 bool value)
+{
+	uint32_t change = 0;
+
 	while (length > 0) {
 		uint32_t shift = first % WORD_BITS;
 		uint32_t n = WORD_BITS - shift < length ? WORD_BITS - shift : length;
@@ -88,16 +103,65 @@ static void set_bits(uint64_t *busy, uint32_t first, uint32_t length, bool value
 		uint64_t *word = &busy[first / WORD_BITS];
 
 		check((*word & mask) == (value ? 0 : mask));
+		change += count_whole(value ? *word : *word ^ mask, page_blocks) -
+			  count_whole(value ? *word ^ mask : *word, page_blocks);
 		*word ^= mask;
 		first += n;
 		length -= n;
 	}
+	return change;
 }
 
-static void take_locked(struct group *group, uint32_t first, uint32_t length)
+/* The longest run outside whole pieces in the piece of bit `at` and its neighbours. */
+static uint32_t broken_around(const struct space *space, const struct group *group, uint32_t at)
 {
-	set_bits(group->busy, first, length, true);
+	uint32_t page_blocks = space->page_blocks;
+	struct view view = {.busy = group->busy, .spare_page_blocks = page_blocks};
+	uint32_t piece = at / page_blocks * page_blocks;
+	uint32_t pos = piece > page_blocks ? piece - page_blocks : 0;
+	uint32_t end = piece + 2 * page_blocks;
+	uint32_t longest = 0;
+	struct run run;
+
+	if (end > space->group_blocks)
+		end = space->group_blocks;
+	while (next_run(&view, &pos, end, &run))
+		if (run.length > longest)
+			longest = run.length;
+	return longest;
+}
+
+static void set_broken(const struct space *space, struct group *group, uint32_t longest)
+{
+	if (longest > space->page_blocks)
+		longest = space->page_blocks;
+	atomic_store_explicit(&group->broken, longest, memory_order_relaxed);
+}
+
+/* What a change of [first, end) has left outside whole pieces: only at its ends. */
+static void measure_broken(const struct space *space, struct group *group, uint32_t first,
+			   uint32_t end)
+{
+	uint32_t left, right;
+
+	if (space->page_blocks == 1)
+		return;
+	left = broken_around(space, group, first);
+	right = broken_around(space, group, end - 1);
+	if (right > left)
+		left = right;
+	if (left > atomic_load_explicit(&group->broken, memory_order_relaxed))
+		set_broken(space, group, left);
+}
+
+static void take_locked(const struct space *space, struct group *group, uint32_t first,
+			uint32_t length)
+{
+	uint32_t whole = set_bits(group->busy, space->page_blocks, first, length, true);
+
+	atomic_fetch_sub_explicit(&group->whole, whole, memory_order_relaxed);
 	atomic_fetch_sub_explicit(&group->free, length, memory_order_relaxed);
+	measure_broken(space, group, first, first + length);
 }
 
 static void set_longest(struct group *group, uint32_t longest)
@@ -146,7 +210,7 @@ bool group_take(struct space *space, struct group *group, uint32_t from, uint32_
 {
 	struct view view = {
 		.busy = group->busy,
-		.spare_page_blocks = thrifty && space->page_blocks > 1 ? space->page_blocks : 0,
+		.spare_page_blocks = thrifty ? space->page_blocks : 0,
 		.enough = length,
 	};
 	uint32_t longest = 0;
@@ -158,18 +222,24 @@ bool group_take(struct space *space, struct group *group, uint32_t from, uint32_
 	found = find_fit(&view, from, space->group_blocks, length, first, &longest) ||
 		find_fit(&view, 0, space->group_blocks, length, first, &longest);
 	if (found) {
-		take_locked(group, *first, length);
+		take_locked(space, group, *first, length);
 		group->scan = *first + length < space->group_blocks ? *first + length : 0;
-	} else if (!thrifty) {
+	} else if (thrifty) {
+		set_broken(space, group, longest);
+	} else {
 		set_longest(group, longest);
 	}
 	unlatch_x(&group->latch);
 	return found;
 }
 
-bool group_take_at(struct space *space, struct group *group, uint32_t first, uint32_t length)
+bool group_take_at(struct space *space, struct group *group, uint32_t first, uint32_t length,
+		   bool thrifty)
 {
-	struct view view = {.busy = group->busy};
+	struct view view = {
+		.busy = group->busy,
+		.spare_page_blocks = thrifty ? space->page_blocks : 0,
+	};
 	uint32_t pos = first;
 	struct run run;
 	bool found = false;
@@ -178,7 +248,7 @@ bool group_take_at(struct space *space, struct group *group, uint32_t first, uin
 		return false;
 	latch_x(&group->latch);
 	if (next_run(&view, &pos, first + length, &run) && run.length == length) {
-		take_locked(group, first, length);
+		take_locked(space, group, first, length);
 		found = true;
 	}
 	unlatch_x(&group->latch);
@@ -219,7 +289,7 @@ unsigned group_take_longest(struct space *space, struct group *group, uint64_t w
 		run = best[taken];
 		if (run.length > want)
 			run.length = (uint32_t)want;
-		take_locked(group, run.first, run.length);
+		take_locked(space, group, run.first, run.length);
 		out[taken] = run;
 		want -= run.length;
 	}
@@ -227,41 +297,120 @@ unsigned group_take_longest(struct space *space, struct group *group, uint64_t w
 	return taken;
 }
 
+/* The first whole piece at or behind word *index; *index moves to its word. */
+static bool find_whole(const struct space *space, const struct group *group, uint32_t *index,
+		       uint32_t *first)
+{
+	for (; *index < space->words; ++*index) {
+		uint64_t whole = whole_pieces(group->busy[*index], space->page_blocks);
+
+		if (whole) {
+			*first = *index * WORD_BITS + (uint32_t)__builtin_ctzll(whole);
+			return true;
+		}
+	}
+	return false;
+}
+
 bool group_take_page(struct space *space, struct group *group, uint32_t *first)
 {
-	uint32_t page_blocks = space->page_blocks;
-	bool found = false;
+	uint32_t index = 0;
+	bool found;
 
-	if (atomic_load_explicit(&group->no_page, memory_order_relaxed))
+	if (atomic_load_explicit(&group->whole, memory_order_relaxed) == 0)
 		return false;
 	latch_x(&group->latch);
-	for (uint32_t i = 0; i < space->words && !found; i++) {
-		uint64_t whole = whole_pieces(group->busy[i], page_blocks);
-
-		found = whole != 0;
-		if (found)
-			*first = i * WORD_BITS + (uint32_t)__builtin_ctzll(whole);
-	}
+	found = find_whole(space, group, &index, first);
+	check(found == (atomic_load_explicit(&group->whole, memory_order_relaxed) > 0));
 	if (found)
-		take_locked(group, *first, page_blocks);
-	else
-		atomic_store_explicit(&group->no_page, true, memory_order_relaxed);
+		take_locked(space, group, *first, space->page_blocks);
 	unlatch_x(&group->latch);
 	return found;
 }
 
-void group_give(struct space *space, struct group *group, uint32_t first, uint32_t length)
+/* ---------------------------------------------------------- the page reserve */
+
+static void hold_locked(const struct space *space, struct group *group, uint32_t first)
 {
-	uint32_t around;
+	uint32_t piece = first / space->page_blocks;
+
+	take_locked(space, group, first, space->page_blocks);
+	group->held[piece / WORD_BITS] |= 1ull << piece % WORD_BITS;
+	atomic_fetch_add_explicit(&group->held_count, 1, memory_order_relaxed);
+}
+
+uint32_t group_hold(struct space *space, struct group *group, uint32_t max)
+{
+	uint32_t count = 0, index = 0, first;
 
 	latch_x(&group->latch);
-	set_bits(group->busy, first, length, false);
+	while (count < max && find_whole(space, group, &index, &first)) {
+		hold_locked(space, group, first);
+		count++;
+	}
+	unlatch_x(&group->latch);
+	return count;
+}
+
+bool group_unhold(struct space *space, struct group *group, uint32_t *first)
+{
+	bool found = false;
+
+	if (atomic_load_explicit(&group->held_count, memory_order_relaxed) == 0)
+		return false;
+	latch_x(&group->latch);
+	for (uint32_t i = 0; i * WORD_BITS * space->page_blocks < space->group_blocks; i++) {
+		if (group->held[i] == 0)
+			continue;
+		*first = (i * WORD_BITS + (uint32_t)__builtin_ctzll(group->held[i])) *
+			 space->page_blocks;
+		group->held[i] &= group->held[i] - 1;
+		atomic_fetch_sub_explicit(&group->held_count, 1, memory_order_relaxed);
+		found = true;
+		break;
+	}
+	unlatch_x(&group->latch);
+	return found;
+}
+
+/*
+ * Pieces that have become whole by the giving of [first, end) go to the reserve as
+ * long as it lacks some; returns how many of the given blocks went there.
+ */
+static uint32_t hold_given(struct space *space, struct group *group, uint32_t first, uint32_t end)
+{
+	uint32_t page_blocks = space->page_blocks, went = 0;
+
+	for (uint32_t at = first / page_blocks * page_blocks; at < end; at += page_blocks) {
+		uint32_t low = at > first ? at : first;
+		uint32_t high = at + page_blocks < end ? at + page_blocks : end;
+		uint64_t whole = whole_pieces(group->busy[at / WORD_BITS], page_blocks);
+
+		if ((whole >> at % WORD_BITS & 1) == 0)
+			continue;
+		if (!pages_hold_begin(space, page_blocks - (high - low)))
+			break;
+		hold_locked(space, group, at);
+		went += high - low;
+	}
+	return went;
+}
+
+uint32_t group_give(struct space *space, struct group *group, uint32_t first, uint32_t length)
+{
+	uint32_t around, whole, went;
+
+	latch_x(&group->latch);
+	whole = set_bits(group->busy, space->page_blocks, first, length, false);
+	atomic_fetch_add_explicit(&group->whole, whole, memory_order_relaxed);
 	atomic_fetch_add_explicit(&group->free, length, memory_order_relaxed);
+	went = hold_given(space, group, first, first + length);
 	around = run_around(space, group, first, first + length);
 	if (around > atomic_load_explicit(&group->longest, memory_order_relaxed))
 		set_longest(group, around);
-	atomic_store_explicit(&group->no_page, false, memory_order_relaxed);
+	measure_broken(space, group, first, first + length);
 	unlatch_x(&group->latch);
+	return went;
 }
 
 bool group_busy(struct group *group, uint32_t first, uint32_t length)
@@ -278,28 +427,42 @@ bool group_busy(struct group *group, uint32_t first, uint32_t length)
 
 /* ------------------------------------------------------------------ opening */
 
-void group_init(struct space *space, uint32_t number, uint64_t *busy)
+void group_init(struct space *space, uint32_t number, uint64_t *busy, uint64_t *held)
 {
 	struct group *group = &space->group[number];
 
 	latch_init(&group->latch, RANK_SPACE, number);
 	group->busy = busy;
+	group->held = held;
 	memset(busy, 0xff, space->words * sizeof(*busy));
+}
+
+/* The longest free run of a view, and how many blocks are free in it. */
+static uint32_t measure(const struct space *space, const struct view *view, uint32_t *free)
+{
+	struct run run;
+	uint32_t pos = 0, longest = 0;
+
+	*free = 0;
+	while (next_run(view, &pos, space->group_blocks, &run)) {
+		*free += run.length;
+		if (run.length > longest)
+			longest = run.length;
+	}
+	return longest;
 }
 
 void group_loaded(struct space *space, struct group *group)
 {
-	struct view view = {.busy = group->busy};
-	struct run run;
-	uint32_t pos = 0, free = 0, longest = 0;
+	struct view all = {.busy = group->busy};
+	struct view broken = {.busy = group->busy, .spare_page_blocks = space->page_blocks};
+	uint32_t free, outside;
 
 	latch_x(&group->latch);
-	while (next_run(&view, &pos, space->group_blocks, &run)) {
-		free += run.length;
-		if (run.length > longest)
-			longest = run.length;
-	}
+	set_longest(group, measure(space, &all, &free));
+	set_broken(space, group, measure(space, &broken, &outside));
 	atomic_store_explicit(&group->free, free, memory_order_relaxed);
-	set_longest(group, longest);
+	atomic_store_explicit(&group->whole, (free - outside) / space->page_blocks,
+			      memory_order_relaxed);
 	unlatch_x(&group->latch);
 }

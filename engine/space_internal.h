@@ -17,7 +17,11 @@ struct group {
 	_Atomic uint32_t free;     /* zero bits of busy [lock: latch to write] */
 	/* No free run is longer, up to RUN_MEASURE_MAX (INV-SPACE-2) [lock: latch to write] */
 	_Atomic uint32_t longest;
-	_Atomic bool no_page;      /* no page-shaped piece is free [lock: latch to write] */
+	/* The same outside whole pieces, up to a page (INV-SPACE-2) [lock: latch to write] */
+	_Atomic uint32_t broken;
+	_Atomic uint32_t whole;    /* page-shaped pieces that are free [lock: latch to write] */
+	uint64_t *held;            /* one bit a piece: in the page reserve [lock: latch] */
+	_Atomic uint32_t held_count; /* [lock: latch to write] */
 };
 
 /* No reservation asks for a longer run, so longer ones need not be told apart. */
@@ -28,8 +32,8 @@ struct run {
 	uint32_t first, length;
 };
 
-void group_init(struct space *space, uint32_t number, uint64_t *busy);
-/* Recounts free and longest after busy was filled in. */
+void group_init(struct space *space, uint32_t number, uint64_t *busy, uint64_t *held);
+/* Counts and measures after busy was filled in. */
 void group_loaded(struct space *space, struct group *group);
 /*
  * Takes `length` consecutive free blocks: at or behind `from`, else from the
@@ -38,8 +42,9 @@ void group_loaded(struct space *space, struct group *group);
  */
 bool group_take(struct space *space, struct group *group, uint32_t from, uint32_t length,
 		bool thrifty, uint32_t *first);
-/* Takes exactly this run if it is free. */
-bool group_take_at(struct space *space, struct group *group, uint32_t first, uint32_t length);
+/* Takes exactly this run if it is free; thrifty: and outside whole pieces. */
+bool group_take_at(struct space *space, struct group *group, uint32_t first, uint32_t length,
+		   bool thrifty);
 /*
  * Takes the longest runs, longest first: at most `max` of at least `shortest`
  * blocks, `want` blocks in all.
@@ -48,7 +53,12 @@ unsigned group_take_longest(struct space *space, struct group *group, uint64_t w
 			    uint32_t shortest, unsigned max, struct run *out);
 /* Takes a free page-shaped piece. */
 bool group_take_page(struct space *space, struct group *group, uint32_t *first);
-void group_give(struct space *space, struct group *group, uint32_t first, uint32_t length);
+/* Puts at most `max` whole pieces into the reserve, which has slots for them; how many. */
+uint32_t group_hold(struct space *space, struct group *group, uint32_t max);
+/* Takes a piece out of the reserve: busy, and the caller's. */
+bool group_unhold(struct space *space, struct group *group, uint32_t *first);
+/* Returns how many of these blocks went to the reserve instead of becoming free. */
+uint32_t group_give(struct space *space, struct group *group, uint32_t first, uint32_t length);
 /* Are all blocks of the run busy? */
 bool group_busy(struct group *group, uint32_t first, uint32_t length);
 
@@ -106,7 +116,7 @@ void defer_note_enospc(struct space *space);
 /* What a drain does behind purge: mark, write back, advance.  May wait. */
 int space_settle(struct space *space) must_check;
 
-/* -------------------------------------------------------------- page pool */
+/* -------------------------------------------- page pool and page reserve */
 
 #define PAGES_KEPT_MAX 64u    /* for privileged callers */
 #define PAGES_WORK_MAX 64u    /* ready for everybody, above those */
@@ -119,23 +129,39 @@ struct page_pool {
 	uint32_t kept, work;       /* targets; constant */
 };
 
+/* Whole pieces that data may not have; which ones, the groups know. */
+struct page_reserve {
+	uint64_t target;           /* constant */
+	_Atomic uint64_t held;     /* slots taken: pieces held, or about to be */
+};
+
 void pages_init(struct space *space);
 /* Fills the pool: the kept part, and the working part while the map has plenty. */
 void pages_refill(struct space *space);
-/* Gives ready pages back to the map while it lacks `blocks` and more than `keep` are ready. */
-void pages_break(struct space *space, uint64_t blocks, uint32_t keep);
+/* Gives ready pages back to the map while it lacks `blocks` and more than kept ones are ready. */
+void pages_break(struct space *space, uint64_t blocks);
+/* For a privileged caller: a page of the reserve or the pool; the caller's, busy in the map. */
+bool pages_give_up(struct space *space, uint64_t *pageno);
+/*
+ * A slot for one more piece of the reserve while that lacks some, and the claim of
+ * the piece's `blocks` blocks that are not the caller's yet.
+ */
+bool pages_hold_begin(struct space *space, uint32_t blocks);
+/* Pieces that data may not have, those that are only wanted left out. */
+uint64_t pages_withheld(struct space *space);
 
 /* ------------------------------------------------------------------ whole */
 
 struct space {
 	struct volume *volume;
 	struct group *group;
-	uint64_t *busy;            /* storage of all groups' maps */
+	uint64_t *busy, *held;     /* storage of all groups' maps */
 	uint32_t group_count, group_blocks, words, page_blocks;
 	uint64_t total;            /* blocks that exist in groups */
 	_Atomic int64_t free;      /* free blocks that nobody has claimed (INV-SPACE-1) */
 	_Atomic uint64_t reserved;
 	struct page_pool pages;
+	struct page_reserve reserve;
 	struct defer defer;
 	_Atomic uint64_t near[STAT_SHARDS]; /* where threads of a shard go on without a hint */
 };

@@ -1,19 +1,31 @@
 /*
- * The page pool: page-shaped pieces kept ready, so that a split takes one from
- * a list under a leaf latch and never searches a map.
+ * The page pool and the page reserve: page-shaped pieces that are kept for metadata.
  *
- *	pageno[0 .. count)
- *	|<----- kept ----->|<----- work ----->|
- *	 privileged callers  everybody
+ *	pool       pageno[0 .. count)               reserve, as bits of the groups
+ *	|<----- kept ----->|<----- work ----->|     |<----------- held ---------->|
+ *	 privileged callers  everybody's pages       everybody's pages, when the
+ *	                                             map has no whole piece any more
  *
- * The kept part is the volume's reserve: as long as it is there, unlink,
- * rename, truncate and purge find a page for a split and a block for a rewritten
- * tail, also on a volume so scattered that its map has no page-shaped piece.
- * A kept page that was used is replaced from the first blocks that are freed;
- * until then space_claim() denies as many blocks of the map to the others.
+ * A page wants its blocks in one aligned piece, data is content with any.  So data
+ * that comes and goes leaves a map with many free blocks and no piece for a page,
+ * and then nothing could be created on a volume that is half empty.  Hence
  *
- * A ready page is busy in the map, counts as free for statfs, and is nobody's
- * reservation.  It lives in memory only: a crash leaks nothing.
+ * INV-SPACE-3: file data never gets a block of the reserve, kept pages included: a
+ * share of the volume (RESERVE_SHARE), at least KEPT_SHARE.  While the reserve
+ * lacks pieces, each piece that becomes whole goes there under the same latch
+ * (group_give()), before a writer can break it.
+ *
+ * The kept part is the reserve of those who free space: as long as it is there,
+ * unlink, rename, truncate and purge find a page for a split and a block for a
+ * rewritten tail.  As long as both parts together have fewer pages than that,
+ * space_claim() denies as many blocks of the map to the others.
+ *
+ * The pool exists so that a split takes a page from a list under a leaf latch and
+ * never searches a map.  Its working part comes from whole pieces that data could
+ * have had as well, and goes back to it when blocks are short.
+ *
+ * Pieces of both are busy in the map, count as free for statfs, and are nobody's
+ * reservation.  They live in memory only: a crash leaks nothing.
  */
 #include "engine/space_internal.h"
 
@@ -21,29 +33,123 @@
 
 #include <errno.h>
 
-#define KEPT_SHARE 64u   /* of the volume, at most */
+#define RESERVE_SHARE 32u /* of the volume: kept pages and held ones */
+#define KEPT_SHARE 64u    /* of the volume, at most */
 #define WORK_SHARE 128u
 #define WORK_PAGES_MIN 2u
-#define ROOM_FACTOR 4u   /* work pages are kept ready only while the map has so many times more */
+#define ROOM_FACTOR 4u    /* work pages are kept ready only while the map has so many times more */
 
-/* A page-shaped piece of the map, near the lowest group that has one. */
-static bool take_piece(struct space *space, uint64_t *pageno)
+/* ---------------------------------------------------------------- the reserve */
+
+/* At most `want` slots; how many. */
+static uint32_t take_slots(struct page_reserve *reserve, uint32_t want)
+{
+	uint64_t held = atomic_load(&reserve->held);
+	uint64_t slots;
+
+	do {
+		if (held >= reserve->target)
+			return 0;
+		slots = reserve->target - held < want ? reserve->target - held : want;
+	} while (!atomic_compare_exchange_weak(&reserve->held, &held, held + slots));
+	return (uint32_t)slots;
+}
+
+bool pages_hold_begin(struct space *space, uint32_t blocks)
+{
+	if (take_slots(&space->reserve, 1) == 0)
+		return false;
+	if (blocks == 0 || space_claim(space, blocks, SPACE_PRIVILEGED))
+		return true;
+	atomic_fetch_sub(&space->reserve.held, 1);
+	return false;
+}
+
+/* Whole pieces of one group; false: the reserve or the count of free blocks has no more room. */
+static bool hold_some(struct space *space, struct group *group)
+{
+	uint32_t want = atomic_load_explicit(&group->whole, memory_order_relaxed);
+	uint32_t slots = take_slots(&space->reserve, want);
+	uint64_t blocks = (uint64_t)slots * space->page_blocks;
+	uint32_t got = 0;
+	bool claimed = slots > 0 && space_claim(space, blocks, SPACE_PRIVILEGED);
+
+	if (claimed) {
+		got = group_hold(space, group, slots);
+		atomic_fetch_add(&space->free, (int64_t)(slots - got) * space->page_blocks);
+	}
+	atomic_fetch_sub(&space->reserve.held, slots - got);
+	return claimed;
+}
+
+static void hold_more(struct space *space)
+{
+	struct page_reserve *reserve = &space->reserve;
+
+	for (uint32_t number = 0; number < space->group_count; number++) {
+		struct group *group = &space->group[number];
+
+		if (atomic_load(&reserve->held) >= reserve->target)
+			return;
+		if (atomic_load_explicit(&group->whole, memory_order_relaxed) > 0 &&
+		    !hold_some(space, group))
+			return;
+	}
+}
+
+/* A piece of the reserve, from the lowest group that has one. */
+static bool take_held(struct space *space, uint64_t *pageno)
+{
+	for (uint32_t number = 0; number < space->group_count; number++) {
+		uint32_t bit;
+
+		if (group_unhold(space, &space->group[number], &bit)) {
+			atomic_fetch_sub(&space->reserve.held, 1);
+			*pageno = space_first_block(space, number) + bit;
+			return true;
+		}
+	}
+	return false;
+}
+
+uint64_t pages_withheld(struct space *space)
+{
+	uint64_t ready = atomic_load(&space->pages.count);
+	uint64_t have = ready + atomic_load(&space->reserve.held);
+	uint64_t all = space->pages.kept + space->reserve.target;
+
+	if (have > all)
+		have = all;
+	return have > space->pages.kept ? have : space->pages.kept;
+}
+
+/* ------------------------------------------------------------------- the pool */
+
+/* A page-shaped piece of the map, from the lowest group that has one. */
+static bool take_whole(struct space *space, uint64_t *pageno)
 {
 	if (!space_claim(space, space->page_blocks, SPACE_PRIVILEGED))
 		return false;
 	for (uint32_t number = 0; number < space->group_count; number++) {
-		struct group *group = &space->group[number];
 		uint32_t bit;
 
-		if (atomic_load_explicit(&group->longest, memory_order_relaxed) >=
-			    space->page_blocks &&
-		    group_take_page(space, group, &bit)) {
+		if (group_take_page(space, &space->group[number], &bit)) {
 			*pageno = space_first_block(space, number) + bit;
 			return true;
 		}
 	}
 	atomic_fetch_add(&space->free, space->page_blocks);
 	return false;
+}
+
+static bool take_piece(struct space *space, bool from_reserve, uint64_t *pageno)
+{
+	if (take_whole(space, pageno))
+		return true;
+	if (!from_reserve || !take_held(space, pageno))
+		return false;
+	stat_add(&space->volume->stats, STAT_space_reserve_pages, 1);
+	return true;
 }
 
 static bool push_page(struct page_pool *pages, uint64_t pageno)
@@ -88,14 +194,15 @@ static bool pop_page(struct space *space, uint32_t keep, uint64_t hint, uint64_t
 	return true;
 }
 
-static void fill(struct space *space, uint32_t target)
+static void fill(struct space *space, uint32_t target, bool from_reserve)
 {
 	struct page_pool *pages = &space->pages;
 
 	for (unsigned i = 0; i < PAGES_REFILL_MAX; i++) {
 		uint64_t pageno;
 
-		if (atomic_load(&pages->count) >= target || !take_piece(space, &pageno))
+		if (atomic_load(&pages->count) >= target ||
+		    !take_piece(space, from_reserve, &pageno))
 			return;
 		if (!push_page(pages, pageno))
 			space_give(space, pageno, space->page_blocks);
@@ -106,19 +213,25 @@ void pages_refill(struct space *space)
 {
 	struct page_pool *pages = &space->pages;
 	int64_t room = (int64_t)pages->work * space->page_blocks * ROOM_FACTOR;
-	uint32_t target = pages->kept;
 
+	fill(space, pages->kept, true);
+	hold_more(space);
 	if (atomic_load(&space->free) >= room)
-		target += pages->work;
-	fill(space, target);
+		fill(space, pages->kept + pages->work, false);
 }
 
-void pages_break(struct space *space, uint64_t blocks, uint32_t keep)
+void pages_break(struct space *space, uint64_t blocks)
 {
 	uint64_t pageno;
 
-	while (atomic_load(&space->free) < (int64_t)blocks && pop_page(space, keep, 0, &pageno))
+	while (atomic_load(&space->free) < (int64_t)blocks &&
+	       pop_page(space, space->pages.kept, 0, &pageno))
 		space_give(space, pageno, space->page_blocks);
+}
+
+bool pages_give_up(struct space *space, uint64_t *pageno)
+{
+	return take_held(space, pageno) || pop_page(space, 0, 0, pageno);
 }
 
 void pages_init(struct space *space)
@@ -127,12 +240,14 @@ void pages_init(struct space *space)
 	uint64_t volume_pages = space->total / space->page_blocks;
 	uint64_t kept = volume_pages / KEPT_SHARE;
 	uint64_t work = volume_pages / WORK_SHARE;
+	uint64_t reserve = volume_pages / RESERVE_SHARE;
 
 	latch_init(&pages->latch, RANK_LEAF, 0);
 	pages->kept = kept < PAGES_KEPT_MAX ? (uint32_t)kept : PAGES_KEPT_MAX;
 	pages->work = work < PAGES_WORK_MAX ? (uint32_t)work : PAGES_WORK_MAX;
 	if (pages->work < WORK_PAGES_MIN)
 		pages->work = WORK_PAGES_MIN;
+	space->reserve.target = reserve > pages->kept ? reserve - pages->kept : 0;
 	pages_refill(space);
 }
 
@@ -160,7 +275,7 @@ int space_refill_pages(struct space *space, unsigned flags)
 
 	for (unsigned attempt = 0; attempt < 2; attempt++) {
 		pages_refill(space);
-		fill(space, least);
+		fill(space, least, true);
 		if (atomic_load(&pages->count) >= least)
 			return 0;
 		space_advance(space);

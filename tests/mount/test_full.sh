@@ -67,6 +67,18 @@ only_inodes() {
 	must rm "$mnt/ballast"
 }
 
+# What two blocks here and two there leave free serves as many small files again.
+half_removed() {
+	local first again
+	first=$(must "$fill" many "$mnt/many" 5000)
+	(cd "$mnt/many" && find . -name '*[13579]' -delete)
+	again=$(must "$fill" many "$mnt/again" 5000)
+	[ "$again" -ge $((first * 45 / 100)) ] || fail "$first files, half removed, then only $again"
+	must "$fill" check "$mnt/many"
+	must "$fill" check "$mnt/again"
+	must rm -rf "$mnt/many" "$mnt/again"
+}
+
 several_at_once() {
 	local i jobs=()
 	for i in 1 2 3; do
@@ -129,6 +141,9 @@ for variant in '16K writeback=on' '4K writeback=off'; do
 		rm -rf "$mnt/kept"
 		eventually is_back 1500
 	done
+	half_removed
+	eventually is_back 1500
+
 	make_kept
 	several_at_once
 	rm -rf "$mnt/kept"

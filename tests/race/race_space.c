@@ -5,7 +5,9 @@
  * Each thread reserves, then gives back at once, or publishes by an mtr, lets
  * its blocks be seen, takes them back out of sight, and frees them by an mtr.
  * A shadow array knows the owner of each block; readers follow published pieces
- * inside an epoch and demand that the owner does not change meanwhile.
+ * inside an epoch and demand that the owner does not change meanwhile.  One thread
+ * takes pages down into the reserve and gives them back, beside data that breaks
+ * whole pieces and makes new ones.
  */
 #include "engine/space_internal.h"
 
@@ -23,6 +25,11 @@
 #define PIECES_A_MTR 8u
 #define ROUNDS 1500u
 #define VOLUME_BYTES (5u << 20) /* little, so that blocks are soon used again */
+#define LARGE_PAGE 8192u        /* two blocks a page: pieces can be broken */
+#define LARGE_VOLUME_BYTES (6u << 20)
+#define LARGE_LOG (1u << 20)
+#define PAGES 8u
+#define PAGE_OWNER UINT32_MAX
 
 #define WATCH_YIELDS 300u
 
@@ -33,6 +40,7 @@ struct published {
 
 struct race {
 	struct volume *volume;
+	uint64_t blocks;
 	_Atomic uint32_t *owner;     /* of each block of the volume: a reservation's name */
 	_Atomic uint32_t names;
 	struct published slot[WRITERS][SLOTS];
@@ -87,7 +95,7 @@ static void change_bits(struct race *race, const struct reservation *r, bool set
 static bool reserve(struct race *race, uint64_t *seed, struct reservation *r)
 {
 	uint64_t blocks = 1 + random_next(seed) % (random_next(seed) % 8 ? 20 : 257);
-	uint64_t hint = random_next(seed) % 2 ? random_next(seed) % (VOLUME_BYTES / BLOCK_SIZE) : 0;
+	uint64_t hint = random_next(seed) % 2 ? random_next(seed) % race->blocks : 0;
 	int rc = space_reserve(race->volume->space, blocks, hint, 0, r);
 
 	if (rc == -ENOSPC) {
@@ -169,25 +177,43 @@ static void read_loop(void *arg)
 	}
 }
 
+static void own_page(struct race *race, uint64_t pageno, uint32_t from, uint32_t to)
+{
+	for (uint32_t b = 0; b < race->volume->geo.page_blocks; b++)
+		check(atomic_exchange(&race->owner[pageno + b], to) == from);
+}
+
+static unsigned take_pages(struct race *race, uint64_t pageno[PAGES])
+{
+	struct space *space = race->volume->space;
+	unsigned count = 0;
+
+	while (count < PAGES && space_refill_pages(space, 0) == 0)
+		if (space_take_page(space, 0, 0, &pageno[count]) == 0)
+			own_page(race, pageno[count++], 0, PAGE_OWNER);
+	return count;
+}
+
 static void advance_loop(void *arg)
 {
 	struct worker *w = arg;
 	struct volume *volume = w->race->volume;
-	uint64_t pageno[4];
+	uint64_t pageno[PAGES];
 
 	while (!atomic_load(&w->race->stop)) {
 		struct space_counts counts;
-		unsigned pages = 0;
+		unsigned pages;
 
 		check(log_mark(volume->log, log_next_lsn(volume->log)) == 0);
 		space_advance(volume->space);
-		while (pages < 4 && space_take_page(volume->space, 0, 0, &pageno[pages]) == 0)
-			pages++;
-		while (pages > 0)
-			space_untake_page(volume->space, pageno[--pages]);
+		pages = take_pages(w->race, pageno);
 		space_count(volume->space, &counts);
 		check(counts.free <= counts.total);
 		sched_yield();
+		while (pages > 0) {
+			own_page(w->race, pageno[--pages], PAGE_OWNER, 0);
+			space_untake_page(volume->space, pageno[pages]);
+		}
 	}
 }
 
@@ -198,16 +224,19 @@ static void start(struct worker *w, struct race *race, uint32_t id, void (*loop)
 	check(os_thread_start(&w->thread, "race", loop, w) == 0);
 }
 
-int main(void)
+static void run(uint64_t volume_bytes, uint32_t page_size, uint64_t log_bytes)
 {
 	struct worker writer[WRITERS], reader[READERS], advancer;
 	struct space_counts before, after;
-	struct race race = {0};
+	struct race race = {.blocks = volume_bytes / BLOCK_SIZE};
+	struct page_reserve *reserve;
+	uint64_t pages;
 
-	os_linux_set_point_handler(point);
-	race.volume = scratch_open(scratch_format(VOLUME_BYTES, SCRATCH_PAGE, SCRATCH_LOG), true);
-	race.owner = calloc(VOLUME_BYTES / BLOCK_SIZE, sizeof(*race.owner));
+	race.volume = scratch_open(scratch_format(volume_bytes, page_size, log_bytes), true);
+	race.owner = calloc(race.blocks, sizeof(*race.owner));
 	check(race.owner != NULL);
+	reserve = &race.volume->space->reserve;
+	check(reserve->target > 0);
 	space_count(race.volume->space, &before);
 	for (unsigned i = 0; i < WRITERS; i++)
 		start(&writer[i], &race, i + 1, write_loop);
@@ -223,10 +252,20 @@ int main(void)
 	check(space_settle(race.volume->space) == 0);
 	space_count(race.volume->space, &after);
 	check(after.deferred == 0 && after.reserved == 0);
-	check(after.free == before.free);
+	check(after.free == before.free && after.kept == before.kept);
+	check(atomic_load(&reserve->held) == reserve->target);
 	check(scratch_problems(race.volume) == 0);
+	pages = stat_read(&race.volume->stats, STAT_space_reserve_pages);
 	check(volume_close(race.volume) == 0);
-	printf("race_space: %llu blocks watched\n", (unsigned long long)atomic_load(&race.checked));
+	printf("race_space: %llu blocks watched, %llu pages from the reserve\n",
+	       (unsigned long long)atomic_load(&race.checked), (unsigned long long)pages);
 	free(race.owner);
+}
+
+int main(void)
+{
+	os_linux_set_point_handler(point);
+	run(VOLUME_BYTES, SCRATCH_PAGE, SCRATCH_LOG);
+	run(LARGE_VOLUME_BYTES, LARGE_PAGE, LARGE_LOG);
 	return 0;
 }

@@ -1,10 +1,11 @@
-/* The free map: searches against a naive one, reservations, reuse, the reserve, ENOSPC. */
+/* The free map: searches against a naive one, reservations, reuse, ENOSPC. */
 #include "engine/space_internal.h"
 
 #include "engine/epoch.h"
 #include "engine/flush.h"
 #include "engine/mtr.h"
 #include "engine/purge.h"
+#include "tests/lib/hoard.h"
 #include "tests/lib/lob_rig.h"
 #include "tests/lib/scratch.h"
 
@@ -23,7 +24,7 @@
 struct lone {
 	struct space space;
 	struct group group;
-	uint64_t words[BITS / 64];
+	uint64_t words[BITS / 64], held[BITS / 64];
 	bool busy[BITS];
 };
 
@@ -34,7 +35,7 @@ static void lone_init(struct lone *l, uint32_t page_blocks, unsigned percent, ui
 	l->space.group_blocks = BITS;
 	l->space.words = BITS / 64;
 	l->space.page_blocks = page_blocks;
-	group_init(&l->space, 0, l->words);
+	group_init(&l->space, 0, l->words, l->held);
 	for (unsigned b = 0; b < BITS; b++) {
 		l->busy[b] = random_next(seed) % 100 < percent;
 		if (!l->busy[b])
@@ -49,7 +50,7 @@ static unsigned lone_longest(const struct lone *l, bool spare_pages)
 
 	for (unsigned b = 0; b < BITS; b++) {
 		unsigned first = b / l->space.page_blocks * l->space.page_blocks;
-		bool whole = spare_pages && l->space.page_blocks > 1;
+		bool whole = spare_pages;
 
 		for (unsigned i = first; whole && i < first + l->space.page_blocks; i++)
 			whole = !l->busy[i];
@@ -76,9 +77,30 @@ static void lone_mark(struct lone *l, unsigned first, unsigned length, bool busy
 	}
 }
 
+static bool lone_is_whole(const struct lone *l, unsigned piece)
+{
+	for (unsigned i = 0; i < l->space.page_blocks; i++)
+		if (l->busy[piece * l->space.page_blocks + i])
+			return false;
+	return true;
+}
+
 /* INV-SPACE-2 and equality of the maps. */
 static void lone_compare(const struct lone *l)
 {
+	unsigned page_blocks = l->space.page_blocks, whole = 0, held = 0;
+	unsigned broken = lone_longest(l, true);
+
+	for (unsigned p = 0; p < BITS / page_blocks; p++) {
+		bool is_held = l->held[p / 64] >> p % 64 & 1;
+
+		whole += lone_is_whole(l, p);
+		held += is_held;
+		cr_assert(!is_held || l->busy[p * page_blocks]);
+	}
+	cr_assert_eq(l->group.whole, whole);
+	cr_assert_eq(l->group.held_count, held);
+	cr_assert_geq(l->group.broken, broken < page_blocks ? broken : page_blocks);
 	for (unsigned b = 0; b < BITS; b++)
 		cr_assert_eq(l->words[b / 64] >> b % 64 & 1, l->busy[b]);
 	cr_assert_eq(l->group.free, lone_free(l));
@@ -95,7 +117,7 @@ static void lone_step(struct lone *l, uint64_t *seed)
 	struct run run[RESERVE_EXTENTS_MAX];
 	uint32_t first;
 
-	switch (random_next(seed) % 5) {
+	switch (random_next(seed) % 7) {
 	case 0:
 		cr_assert_eq(group_take(&l->space, &l->group, from, length, thrifty, &first),
 			     lone_longest(l, thrifty) >= length);
@@ -103,12 +125,17 @@ static void lone_step(struct lone *l, uint64_t *seed)
 			lone_mark(l, first, length, true);
 		break;
 	case 1:
-		if (group_take_at(&l->space, &l->group, from, length))
+		if (group_take_at(&l->space, &l->group, from, length, thrifty)) {
+			for (unsigned b = from; thrifty && b < from + length; b++)
+				cr_assert_not(lone_is_whole(l, b / l->space.page_blocks));
 			lone_mark(l, from, length, true);
-		else
+		} else {
 			for (unsigned b = from; b < BITS && b < from + length; b++)
-				if (l->busy[b] || from + length > BITS)
+				if (l->busy[b] || from + length > BITS ||
+				    (thrifty && lone_is_whole(l, b / l->space.page_blocks)))
 					return;
+			cr_assert_geq(from, BITS);
+		}
 		break;
 	case 2: {
 		unsigned longest = lone_longest(l, false);
@@ -127,15 +154,41 @@ static void lone_step(struct lone *l, uint64_t *seed)
 		if (group_take_page(&l->space, &l->group, &first)) {
 			cr_assert_eq(first % l->space.page_blocks, 0);
 			lone_mark(l, first, l->space.page_blocks, true);
+		} else {
+			cr_assert_eq(l->group.whole, 0);
 		}
 		break;
 	case 4:
 		for (unsigned b = from, n = 0; b < BITS && n < length; b++, n++) {
 			if (!l->busy[b])
 				break;
+			if (l->held[b / l->space.page_blocks / 64] >>
+				    b / l->space.page_blocks % 64 & 1)
+				break;
 			lone_mark(l, b, 1, false);
-			group_give(&l->space, &l->group, b, 1);
+			cr_assert_eq(group_give(&l->space, &l->group, b, 1), 0);
 		}
+		break;
+	case 5: {
+		unsigned max = 1 + length % 4, whole = l->group.whole;
+		uint64_t before[BITS / 64];
+
+		memcpy(before, l->held, sizeof(before));
+		cr_assert_eq(group_hold(&l->space, &l->group, max), whole < max ? whole : max);
+		for (unsigned p = 0; p < BITS / l->space.page_blocks; p++)
+			if ((before[p / 64] ^ l->held[p / 64]) >> p % 64 & 1)
+				lone_mark(l, p * l->space.page_blocks, l->space.page_blocks, true);
+		break;
+	}
+	case 6:
+		if (l->group.held_count == 0) {
+			cr_assert_not(group_unhold(&l->space, &l->group, &first));
+			break;
+		}
+		cr_assert(group_unhold(&l->space, &l->group, &first));
+		cr_assert_eq(first % l->space.page_blocks, 0);
+		lone_mark(l, first, l->space.page_blocks, false);
+		cr_assert_eq(group_give(&l->space, &l->group, first, l->space.page_blocks), 0);
 		break;
 	}
 }
@@ -159,48 +212,16 @@ Test(space, group_searches)
 
 /* ------------------------------------------------------------- reservations */
 
-static struct space_counts counts_of(struct volume *v)
-{
-	struct space_counts counts;
-
-	space_count(v->space, &counts);
-	return counts;
-}
-
 static void reserve_ok(struct volume *v, uint64_t blocks, uint64_t hint, struct reservation *r)
 {
 	cr_assert_eq(space_reserve(v->space, blocks, hint, 0, r), 0);
 	cr_assert_eq(r->blocks, blocks);
 }
 
-/* Publishes a reservation as if it were somebody's blocks, or frees such blocks. */
-static lsn_t bits(struct volume *v, const struct reservation *r, bool set)
-{
-	struct mtr *m;
-	lsn_t lsn;
-	int rc;
-
-	cr_assert_eq(mtr_begin(v, 0, &m), 0);
-	do {
-		cr_assert_eq(mtr_latch(m), 0);
-		for (unsigned i = 0; i < r->count; i++) {
-			if (set)
-				mtr_set_bits(m, r->piece[i].start, r->piece[i].length);
-			else
-				mtr_clear_bits(m, r->piece[i].start, r->piece[i].length);
-		}
-		rc = mtr_commit(m);
-	} while (rc == -BE_AGAIN);
-	cr_assert_eq(rc, 0);
-	lsn = mtr_lsn(m);
-	mtr_end(m);
-	return lsn;
-}
-
 Test(space, counts_agree_with_the_bitmaps)
 {
 	struct volume *v = lob_rig_format(VOLUME_BYTES, 4096, LOG_BYTES);
-	struct space_counts c = counts_of(v);
+	struct space_counts c = hoard_counts(v);
 
 	cr_assert_eq(c.free + lob_rig_bits(v), c.total);
 	cr_assert_eq(c.deferred, 0);
@@ -221,11 +242,11 @@ Test(space, one_piece_and_go_on)
 	cr_assert_eq(b.piece[0].start, a.piece[0].start + 257);
 	reserve_ok(v, 5, b.piece[0].start + 100, &c);
 	cr_assert_eq(c.piece[0].start, b.piece[0].start + 100);
-	cr_assert_eq(counts_of(v).reserved, 362);
+	cr_assert_eq(hoard_counts(v).reserved, 362);
 	space_unreserve(v->space, &a);
 	space_unreserve(v->space, &b);
 	space_unreserve(v->space, &c);
-	cr_assert_eq(counts_of(v).reserved, 0);
+	cr_assert_eq(hoard_counts(v).reserved, 0);
 	cr_assert_eq(volume_close(v), 0);
 }
 
@@ -234,7 +255,7 @@ Test(space, random_reservations)
 {
 	enum { HELD = 64 };
 	struct volume *v = lob_rig_format(VOLUME_BYTES, 4096, LOG_BYTES);
-	struct space_counts before = counts_of(v);
+	struct space_counts before = hoard_counts(v);
 	struct reservation held[HELD] = {0};
 	bool *taken = calloc(before.total + v->geo.groups_start, 1);
 	uint64_t seed = 5, sum = 0;
@@ -250,7 +271,7 @@ Test(space, random_reservations)
 					 random_next(&seed) % v->geo.block_count, 0, r) == 0) {
 			sum += r->blocks;
 		} else {
-			cr_assert_lt(counts_of(v).free, 257 + before.kept);
+			cr_assert_lt(hoard_counts(v).free, 257 + before.kept);
 			continue;
 		}
 		for (unsigned p = 0; p < r->count; p++)
@@ -260,44 +281,21 @@ Test(space, random_reservations)
 			}
 		if (give)
 			r->count = 0;
-		cr_assert_eq(counts_of(v).free, before.free - sum);
-		cr_assert_eq(counts_of(v).reserved, sum);
+		cr_assert_eq(hoard_counts(v).free, before.free - sum);
+		cr_assert_eq(hoard_counts(v).reserved, sum);
 	}
 	for (unsigned i = 0; i < HELD; i++)
 		if (held[i].count > 0)
 			space_unreserve(v->space, &held[i]);
-	cr_assert_eq(counts_of(v).free, before.free);
+	cr_assert_eq(hoard_counts(v).free, before.free);
 	free(taken);
 	cr_assert_eq(volume_close(v), 0);
-}
-
-struct hoard {
-	struct reservation *r;
-	unsigned count;
-};
-
-/* Takes everything that anybody may have, in single blocks. */
-static struct hoard take_all(struct volume *v, unsigned flags)
-{
-	struct hoard h = {.r = malloc(8192 * sizeof(*h.r))};
-
-	while (space_reserve(v->space, 1, 0, flags, &h.r[h.count]) == 0)
-		cr_assert_lt(++h.count, 8192);
-	return h;
-}
-
-static void give_all(struct volume *v, struct hoard *h)
-{
-	while (h->count > 0)
-		if (h->r[--h->count].count > 0)
-			space_unreserve(v->space, &h->r[h->count]);
-	free(h->r);
 }
 
 Test(space, scattered_blocks_serve_a_whole_write)
 {
 	struct volume *v = lob_rig_format(VOLUME_BYTES, 4096, LOG_BYTES);
-	struct hoard h = take_all(v, 0);
+	struct hoard h = hoard_take(v, 0);
 	struct reservation r;
 
 	/* Every second block of a long stretch, so that no two are neighbours. */
@@ -306,8 +304,7 @@ Test(space, scattered_blocks_serve_a_whole_write)
 
 		if (one->piece[0].start % 2)
 			continue;
-		space_unreserve(v->space, one);
-		one->count = 0;
+		hoard_give_one(v, &h, i);
 	}
 	reserve_ok(v, 40, 0, &r);
 	cr_assert_eq(r.count, 40);
@@ -315,7 +312,7 @@ Test(space, scattered_blocks_serve_a_whole_write)
 	reserve_ok(v, RESERVE_EXTENTS_MAX, 0, &r);
 	cr_assert_eq(r.count, RESERVE_EXTENTS_MAX);
 	space_unreserve(v->space, &r);
-	give_all(v, &h);
+	hoard_give(v, &h);
 	cr_assert_eq(volume_close(v), 0);
 }
 
@@ -362,108 +359,37 @@ Test(space, scattered_pieces_come_from_few_groups)
 	volume_abandon(v);
 }
 
-/* ----------------------------------------------------------------- reserve */
-
-Test(space, reserve_is_for_the_privileged)
-{
-	struct volume *v = lob_rig_format(VOLUME_BYTES, 16384, 2 * LOG_BYTES);
-	struct space_counts before = counts_of(v);
-	struct hoard all = take_all(v, 0), rest;
-	uint64_t pageno;
-
-	cr_assert_eq(counts_of(v).free, before.kept);
-	cr_assert_eq(space_take_page(v->space, 0, 0, &pageno), -BE_AGAIN);
-	cr_assert_eq(space_refill_pages(v->space, 0), -ENOSPC);
-	cr_assert_eq(space_take_page(v->space, SPACE_PRIVILEGED, 0, &pageno), 0);
-	cr_assert_eq(pageno % v->geo.page_blocks, 0);
-	space_untake_page(v->space, pageno);
-	/* A block for the tail of a truncated file: a kept page is broken up. */
-	rest = take_all(v, SPACE_PRIVILEGED);
-	cr_assert_eq(rest.count, before.kept);
-	cr_assert_eq(counts_of(v).free, 0);
-	give_all(v, &rest);
-	/* The first that comes free fills the reserve, not the next writer. */
-	space_advance(v->space);
-	cr_assert_eq(atomic_load(&v->space->pages.count), v->space->pages.kept);
-	give_all(v, &all);
-	cr_assert_eq(counts_of(v).free, before.free);
-	cr_assert_eq(volume_close(v), 0);
-}
-
-Test(space, kept_blocks_are_denied_while_pages_are_missing)
-{
-	struct volume *v = lob_rig_format(VOLUME_BYTES, 4096, LOG_BYTES);
-	struct hoard all = take_all(v, 0), rest = take_all(v, SPACE_PRIVILEGED);
-	struct reservation r;
-
-	space_unreserve(v->space, &rest.r[--rest.count]);
-	cr_assert_eq(space_reserve(v->space, 1, 0, 0, &r), -ENOSPC);
-	cr_assert_eq(space_reserve(v->space, 1, 0, SPACE_PRIVILEGED, &r), 0);
-	space_unreserve(v->space, &r);
-	give_all(v, &rest);
-	give_all(v, &all);
-	cr_assert_eq(volume_close(v), 0);
-}
-
-/* Small reservations on a scarce volume leave whole page-shaped pieces alone. */
-Test(space, small_pieces_come_from_broken_pages)
-{
-	struct volume *v = lob_rig_format(VOLUME_BYTES, 16384, 2 * LOG_BYTES);
-	uint64_t groups_start = v->geo.groups_start;
-	struct hoard all = take_all(v, 0);
-	struct reservation r;
-	unsigned broken = 0;
-
-	/* Back: some whole pieces, and half of others. */
-	for (unsigned i = 0; i < all.count && i < 400; i++) {
-		uint64_t index = all.r[i].piece[0].start - groups_start;
-
-		if (index / 4 % 4 != 0 && !(index / 4 % 4 == 1 && index % 4 < 2))
-			continue;
-		broken += index / 4 % 4 == 1;
-		space_unreserve(v->space, &all.r[i]);
-		all.r[i].count = 0;
-	}
-	cr_assert_gt(broken, 10);
-	for (unsigned i = 0; i < broken / 2; i++) {
-		reserve_ok(v, 1, 0, &r);
-		cr_assert_eq((r.piece[0].start - groups_start) / 4 % 4, 1);
-	}
-	give_all(v, &all);
-	cr_assert_eq(volume_close(v), 0);
-}
-
 /* -------------------------------------------------------------------- reuse */
 
 /* INV-LOG-7: first the mark, then the readers. */
 Test(space, freed_blocks_wait_for_mark_and_epochs)
 {
 	struct volume *v = lob_rig_format(VOLUME_BYTES, 4096, LOG_BYTES);
-	uint64_t free_before = counts_of(v).free;
+	uint64_t free_before = hoard_counts(v).free;
 	struct reservation r, later;
 
 	reserve_ok(v, 10, 0, &r);
 	reserve_ok(v, 20, 0, &later);
-	bits(v, &r, true);
-	bits(v, &later, true);
-	cr_assert_eq(counts_of(v).reserved, 0);
-	bits(v, &r, false);
+	hoard_bits(v, &r, true);
+	hoard_bits(v, &later, true);
+	cr_assert_eq(hoard_counts(v).reserved, 0);
+	hoard_bits(v, &r, false);
 	space_advance(v->space);
-	cr_assert_eq(counts_of(v).deferred, 10);
+	cr_assert_eq(hoard_counts(v).deferred, 10);
 	cr_assert(space_has_deferred(v->space));
-	bits(v, &later, false);
+	hoard_bits(v, &later, false);
 	cr_assert_eq(log_mark(v->log, log_next_lsn(v->log)), 0);
 	cr_assert_not(space_has_deferred(v->space));
 	/* Sealed before: no reader is in the way.  The later ones are sealed now. */
 	epoch_enter(&v->epochs);
 	space_advance(v->space);
-	cr_assert_eq(counts_of(v).deferred, 20);
+	cr_assert_eq(hoard_counts(v).deferred, 20);
 	space_advance(v->space);
-	cr_assert_eq(counts_of(v).deferred, 20);
+	cr_assert_eq(hoard_counts(v).deferred, 20);
 	epoch_exit(&v->epochs);
 	space_advance(v->space);
-	cr_assert_eq(counts_of(v).deferred, 0);
-	cr_assert_eq(counts_of(v).free, free_before);
+	cr_assert_eq(hoard_counts(v).deferred, 0);
+	cr_assert_eq(hoard_counts(v).free, free_before);
 	cr_assert_eq(volume_close(v), 0);
 }
 
@@ -480,11 +406,11 @@ Test(space, freed_pages_wait_for_the_checkpoint)
 	cr_assert_eq(lob_rig_write(v, 5, 8, 3, 1, 0, NULL), 0);
 	cr_assert_eq(log_mark(v->log, log_next_lsn(v->log)), 0);
 	space_advance(v->space);
-	cr_assert_eq(counts_of(v).deferred, v->geo.page_blocks);
+	cr_assert_eq(hoard_counts(v).deferred, v->geo.page_blocks);
 	cr_assert(space_has_deferred(v->space));
 	cr_assert_eq(flush_everything(v->flusher), 0);
 	space_advance(v->space);
-	cr_assert_eq(counts_of(v).deferred, 0);
+	cr_assert_eq(hoard_counts(v).deferred, 0);
 	cr_assert_eq(volume_close(v), 0);
 }
 
@@ -493,26 +419,26 @@ Test(space, many_deferred_runs)
 {
 	enum { RUNS = 3 * DEFER_CHUNK_RUNS };
 	struct volume *v = lob_rig_format(VOLUME_BYTES, 4096, LOG_BYTES);
-	uint64_t free_before = counts_of(v).free;
+	uint64_t free_before = hoard_counts(v).free;
 	struct reservation *r = calloc(RUNS, sizeof(*r));
 
 	for (unsigned i = 0; i < RUNS; i++) {
 		reserve_ok(v, 1, 0, &r[i]);
-		bits(v, &r[i], true);
+		hoard_bits(v, &r[i], true);
 	}
 	for (unsigned i = 0; i < RUNS; i += 2)
-		bits(v, &r[i], false);
-	cr_assert_eq(counts_of(v).deferred, RUNS / 2);
+		hoard_bits(v, &r[i], false);
+	cr_assert_eq(hoard_counts(v).deferred, RUNS / 2);
 	for (unsigned i = 1; i < RUNS; i += 2) {
-		bits(v, &r[i], false);
+		hoard_bits(v, &r[i], false);
 		if (i % 100 == 1)
 			cr_assert_eq(log_mark(v->log, log_next_lsn(v->log)), 0);
 		space_advance(v->space);
 	}
-	cr_assert_lt(counts_of(v).deferred, 200);
+	cr_assert_lt(hoard_counts(v).deferred, 200);
 	cr_assert_eq(space_settle(v->space), 0);
-	cr_assert_eq(counts_of(v).deferred, 0);
-	cr_assert_eq(counts_of(v).free, free_before);
+	cr_assert_eq(hoard_counts(v).deferred, 0);
+	cr_assert_eq(hoard_counts(v).free, free_before);
 	free(r);
 	cr_assert_eq(volume_close(v), 0);
 }
@@ -527,16 +453,16 @@ Test(space, drain_says_whether_to_try_again)
 
 	cr_assert_eq(space_drain(v->space), -ENOSPC);
 	reserve_ok(v, 50, 0, &r);
-	bits(v, &r, true);
-	all = take_all(v, 0);
-	bits(v, &r, false);
+	hoard_bits(v, &r, true);
+	all = hoard_take(v, 0);
+	hoard_bits(v, &r, false);
 	cr_assert_eq(space_reserve(v->space, 20, 0, 0, &other), -ENOSPC);
 	cr_assert_eq(space_drain(v->space), 0);
 	reserve_ok(v, 20, 0, &other);
 	cr_assert_eq(space_reserve(v->space, 40, 0, 0, &r), -ENOSPC);
 	cr_assert_eq(space_drain(v->space), -ENOSPC);
 	space_unreserve(v->space, &other);
-	give_all(v, &all);
+	hoard_give(v, &all);
 	cr_assert_eq(volume_close(v), 0);
 }
 
@@ -548,16 +474,16 @@ Test(space, drain_remembers_the_failure)
 	struct hoard all;
 
 	reserve_ok(v, 50, 0, &r);
-	bits(v, &r, true);
-	all = take_all(v, 0);
+	hoard_bits(v, &r, true);
+	all = hoard_take(v, 0);
 	cr_assert_eq(space_reserve(v->space, 20, 0, 0, &other), -ENOSPC);
-	bits(v, &r, false);
+	hoard_bits(v, &r, false);
 	cr_assert_eq(space_settle(v->space), 0); /* another thread's drain */
 	cr_assert_eq(space_drain(v->space), 0);
 	reserve_ok(v, 20, 0, &other);
 	space_unreserve(v->space, &other);
 	cr_assert_eq(space_drain(v->space), -ENOSPC);
-	give_all(v, &all);
+	hoard_give(v, &all);
 	cr_assert_eq(volume_close(v), 0);
 }
 
@@ -581,12 +507,12 @@ Test(space, drain_waits_for_purge)
 	} while (rc == -BE_AGAIN);
 	cr_assert_eq(rc, 0);
 	mtr_end(m);
-	all = take_all(v, 0);
+	all = hoard_take(v, 0);
 	cr_assert_eq(space_reserve(v->space, 150, 0, 0, &r), -ENOSPC);
 	cr_assert_eq(space_drain(v->space), 0);
 	reserve_ok(v, 150, 0, &r);
 	space_unreserve(v->space, &r);
-	give_all(v, &all);
+	hoard_give(v, &all);
 	cr_assert_eq(scratch_problems(v), 0);
 	cr_assert_eq(volume_close(v), 0);
 }
@@ -606,19 +532,19 @@ Test(space, drain_with_a_lock_held_is_a_bug, .signal = SIGABRT)
 Test(space, crash_forgets_reservations)
 {
 	struct volume *v = lob_rig_format(VOLUME_BYTES, 4096, LOG_BYTES);
-	struct space_counts before = counts_of(v);
+	struct space_counts before = hoard_counts(v);
 	struct reservation a, b, c;
 
 	reserve_ok(v, 30, 0, &a);
 	reserve_ok(v, 40, 0, &b);
-	bits(v, &b, true);
+	hoard_bits(v, &b, true);
 	reserve_ok(v, 50, 0, &c);
-	bits(v, &c, true);
-	bits(v, &c, false);
+	hoard_bits(v, &c, true);
+	hoard_bits(v, &c, false);
 	cr_assert_eq(volume_sync(v), 0);
-	cr_assert_eq(counts_of(v).deferred, 50);
+	cr_assert_eq(hoard_counts(v).deferred, 50);
 	v = lob_rig_open(scratch_crash(v));
-	cr_assert_eq(counts_of(v).free, before.free - 40);
-	cr_assert_eq(counts_of(v).deferred, 0);
+	cr_assert_eq(hoard_counts(v).free, before.free - 40);
+	cr_assert_eq(hoard_counts(v).deferred, 0);
 	volume_abandon(v);
 }
