@@ -137,6 +137,7 @@ struct space {
 	_Atomic uint64_t reserved;
 	struct page_pool pages;
 	struct defer defer;
+	_Atomic uint64_t held_start; /* space_hold_run(); 0: none */
 	_Atomic uint64_t near[STAT_SHARDS]; /* where threads of a shard go on without a hint */
 };
 
