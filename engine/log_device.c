@@ -58,7 +58,7 @@ static int judge(struct device *log_dev, const struct disk_superblock *sb, const
 	if (memcmp(id.uuid, sb->log_uuid, sizeof(id.uuid)) != 0) {
 		uuid_text(id.volume, text);
 		if (memcmp(id.volume, sb->uuid, sizeof(id.volume)) == 0)
-			message(LOG_ERR, "%s: a former redo log of %s, from before it was made anew",
+			message(LOG_ERR, "%s: a former redo log of %s, of before it was made anew",
 				log_dev->path, volume);
 		else
 			message(LOG_ERR, "%s: not the redo log of %s, but that of volume %s",

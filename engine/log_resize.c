@@ -189,7 +189,7 @@ static int plan_internal(struct resize *r)
 		return 0;
 	}
 	if (r->after.count > geo->group_blocks - geo->page_blocks)
-		return refuse(r, -EINVAL, "too large: with pages of this size at most %s fit one group",
+		return refuse(r, -EINVAL, "too large: with pages of this size at most %s fit",
 			      size_text((geo->group_blocks - geo->page_blocks) *
 						(uint64_t)BLOCK_SIZE, size));
 	end = r->before.start + r->before.count;
@@ -205,7 +205,7 @@ static int plan_internal(struct resize *r)
 	}
 	rc = take_run(r, r->after.count, 0, &r->after.start);
 	if (rc == -ENOSPC)
-		return refuse(r, rc, "no free space of %s in one piece; free some, or choose a smaller size",
+		return refuse(r, rc, "no free space of %s in one piece; free some, or choose less",
 			      size_text(r->after.count * (uint64_t)BLOCK_SIZE, size));
 	if (rc)
 		return refuse(r, rc, "%s", error_text(rc));
@@ -237,7 +237,7 @@ static int plan(struct resize *r)
 	char size[SIZE_TEXT_BYTES];
 
 	if (r->after.count * BLOCK_SIZE < least)
-		return refuse(r, -EINVAL, "too small: with pages of this size a log has at least %s",
+		return refuse(r, -EINVAL, "too small: for pages of this size it is at least %s",
 			      size_text(least, size));
 	if (r->after.count > INT64_MAX / 4 / BLOCK_SIZE)
 		return refuse(r, -EINVAL, "too large");
@@ -358,7 +358,7 @@ static void finish(struct resize *r)
 	else if (volume->geo.log_external && r->after.count < r->before.count)
 		rc = dev_resize(volume->log_dev, r->after.count * BLOCK_SIZE);
 	if (rc && rc != -EOPNOTSUPP)
-		message(LOG_WARNING, "%s: what the log gave up is free only after the next mount: %s",
+		message(LOG_WARNING, "%s: what the log gave up is free after the next mount: %s",
 			volume->log_dev->path, error_text(rc));
 }
 
@@ -367,7 +367,7 @@ static int explain(struct resize *r, int rc)
 	if (rc == -EBUSY)
 		return refuse(r, rc, "the log is still needed as it is; try again later");
 	if (rc == -EOPNOTSUPP || rc == -EINVAL)
-		return refuse(r, -EINVAL, "the medium cannot hold a log of this size in this log_mode");
+		return refuse(r, -EINVAL, "not possible on this medium in this log_mode");
 	return refuse(r, error_errno(rc), "%s", error_text(rc));
 }
 

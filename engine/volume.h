@@ -34,7 +34,7 @@ struct volume_options {
 	 */
 	struct device *log_dev;
 	const char *log_path;     /* read only while opening: to be remembered as a hint; or NULL */
-	bool log_scrub;           /* what is no longer needed in the log is overwritten with zeros */
+	bool log_scrub;           /* zeros over what is no longer needed in the log */
 	uint64_t commit_interval_ns; /* 0 = COMMIT_INTERVAL_NS; OS_FOREVER = none */
 	bool ignore_damage;       /* fsck: open read-write although SB_DAMAGED is set */
 	bool no_background;       /* tests: no threads; the test calls what they would do */

@@ -291,7 +291,10 @@ static int write_state(struct session *s, uint32_t state)
 static int settle(struct session *s)
 {
 	const struct fsck_result nothing = {0};
-	int rc = s->log_empty ? 0 : repair_engine(s->dev, s->log_dev, s->options->cache_bytes, &nothing);
+	int rc = 0;
+
+	if (!s->log_empty)
+		rc = repair_engine(s->dev, s->log_dev, s->options->cache_bytes, &nothing);
 
 	s->changed |= s->flagged || s->primary_bad || s->copy_bad;
 	return rc ? rc : write_state(s, SB_CLEAN);

@@ -159,7 +159,7 @@ static int explain_format(const struct mkfs_options *options, uint64_t size_byte
 			options->format.log_bytes && !options->log_path ? " and a log of this size"
 									: "");
 	else if (rc == -EINVAL && options->log_path)
-		message(LOG_ERR, "%s: a redo log for pages of %s has at least %s, and fits its device",
+		message(LOG_ERR, "%s: a log for pages of %s has %s or more, and fits its device",
 			options->log_path, size_text(options->format.page_size, page),
 			size_text(volume_log_bytes_min(options->format.page_size), least));
 	else if (rc == -EINVAL)

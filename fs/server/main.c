@@ -56,7 +56,8 @@ static int run(struct server_options *options)
 	if (options->remount)
 		return session_remount(options) ? EXIT_NOT_MOUNTED : EXIT_DONE;
 	if (make_absolute(&options->volume_path) ||
-	    (options->log_path && make_absolute(&options->log_path)) || place_prepare(&options->mount_dir))
+	    (options->log_path && make_absolute(&options->log_path)) ||
+	    place_prepare(&options->mount_dir))
 		return EXIT_NOT_MOUNTED;
 	return mount_volume(options);
 }
