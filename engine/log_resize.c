@@ -271,7 +271,13 @@ static int prewrite(struct resize *r)
 		rc = log_prewrite(dev, (r->after.start + skip) * BLOCK_SIZE,
 				  (r->after.count - skip) * BLOCK_SIZE);
 	os_point("resize:prewritten");
-	return rc ? rc : dev_flush(dev);
+	if (rc)
+		return rc;
+	/* Its error may be the only sign of writes of others that were lost. */
+	rc = dev_flush(dev);
+	if (rc)
+		volume_fail(r->volume, "the redo log's device cannot be flushed", rc);
+	return rc;
 }
 
 /* Steps 5 to 7, the log being empty and nobody else at it. */
