@@ -372,6 +372,36 @@ int flush_everything(struct flusher *flusher)
 	return rc ? rc : flush_until(flusher, now);
 }
 
+void flusher_pause(struct flusher *flusher)
+{
+	turn_take(flusher);
+}
+
+void flusher_resume(struct flusher *flusher)
+{
+	turn_give(flusher);
+}
+
+int flusher_scrub(struct flusher *flusher)
+{
+	int rc = -EIO;
+
+	turn_take(flusher);
+	if (!atomic_load(&flusher->volume->failed))
+		rc = log_scrub(flusher->volume->log);
+	turn_give(flusher);
+	return rc;
+}
+
+int flusher_scrub_all(struct flusher *flusher)
+{
+	int rc = flush_checkpoint(flusher, 0); /* the block that was not written last */
+
+	while (rc == 0 && (rc = flusher_scrub(flusher)) > 0)
+		rc = 0;
+	return rc;
+}
+
 int flush_recovered(struct flusher *flusher)
 {
 	struct batch_result result;

@@ -62,6 +62,17 @@ int flush_until(struct flusher *flusher, lsn_t below) must_check;
 int flush_everything(struct flusher *flusher) must_check;
 
 /*
+ * No batch and no checkpoint is under way between the two.  The caller waits for
+ * nothing but the device meanwhile.
+ */
+void flusher_pause(struct flusher *flusher);
+void flusher_resume(struct flusher *flusher);
+/* log_scrub() once.  1: there is more; 0; or an error. */
+int flusher_scrub(struct flusher *flusher) must_check;
+/* Both checkpoint blocks follow, and all that they have passed is zeroed. */
+int flusher_scrub_all(struct flusher *flusher) must_check;
+
+/*
  * Recovery only (no log is open for appending): writes the dirty pages durably
  * in place through doublewrite.
  */

@@ -100,8 +100,20 @@ static bool write_some(struct flusher *flusher, lsn_t below)
 /* Idle: nothing is dirty any more.  Returns with a checkpoint that spares recovery any work. */
 static void settle(struct flusher *flusher)
 {
-	if (flush_everything(flusher) == 0)
+	int rc = flush_everything(flusher);
+
+	if (rc == 0 && flusher->volume->options.log_scrub)
+		rc = flush_checkpoint(flusher, 0); /* in the other block as well */
+	if (rc == 0)
 		flusher->pace.settled = log_next_lsn(flusher->volume->log);
+}
+
+/* A batch between rounds, so that it never keeps a duty waiting for long. */
+static uint64_t scrub(struct flusher *flusher, uint64_t sleep_ns)
+{
+	if (!flusher->volume->options.log_scrub)
+		return sleep_ns;
+	return flusher_scrub(flusher) > 0 ? 0 : sleep_ns;
 }
 
 /* How long to sleep after having done something about it. */
@@ -153,6 +165,7 @@ uint64_t flush_round(struct flusher *flusher, uint64_t now_ns)
 		pace->changed_at_ns = now_ns;
 	set_bell(flusher);
 	sleep_ns = relieve(flusher, judge(flusher, now_ns));
+	sleep_ns = scrub(flusher, sleep_ns);
 	pace->next_seen = log_next_lsn(flusher->volume->log); /* marks of ours are no activity */
 	return sleep_ns;
 }

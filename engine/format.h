@@ -5,7 +5,8 @@
  *
  *	block 0        superblock
  *	dw_start       doublewrite area: dw_slots pages
- *	log_start      redo log (unless external): header, checkpoints, records
+ *	log_start      redo log (unless external): header, checkpoints, records;
+ *	               after a resize perhaps within a group, its blocks in use there
  *	groups_start   groups of group_blocks blocks; each begins with its bitmap page
  *	last block     copy of the superblock
  *
@@ -33,8 +34,8 @@
 /* Unknown feature bits: compat are ignored, ro-compat forbid writing, incompat mounting. */
 #define COMPAT_KNOWN 0ull
 #define RO_COMPAT_KNOWN 0ull
-#define INCOMPAT_EXTERNAL_LOG 1ull /* reserved: the log is on another device */
-#define INCOMPAT_KNOWN 0ull
+#define INCOMPAT_EXTERNAL_LOG 1ull /* the log is on another device */
+#define INCOMPAT_KNOWN INCOMPAT_EXTERNAL_LOG
 
 enum sb_state {
 	SB_CLEAN = 1, /* advice only (INV-SB-2): the log is always scanned */
@@ -52,6 +53,8 @@ enum index_id {
 	INDEX_OVERLAY,
 	INDEX_COUNT
 };
+
+#define LOG_PATH_BYTES 256u
 
 struct disk_superblock {
 	uint8_t magic[8];
@@ -73,16 +76,21 @@ struct disk_superblock {
 	le64 dw_start;
 	le32 dw_slots;
 	le32 reserved0;
-	le64 log_start;       /* block */
+	le64 log_start;       /* block; of the other device when external, then 0 */
 	le64 log_bytes;
-	uint8_t log_uuid[16]; /* external log; else equal to uuid */
+	uint8_t log_uuid[16]; /* external log: its own, made with it; else equal to uuid */
 	le64 groups_start;
 	le64 system_page;
 	le64 root[INDEX_COUNT];
 	uint8_t hash_seed[16]; /* keys name hashes */
 	le64 created_sec;
 	le64 root_ino;
-	uint8_t reserved[4096 - 328];
+	uint8_t reserved1[1024 - 328];
+	le64 log_reached;     /* the log was durable up to here: one that ends before is too old */
+	le64 log_other;       /* blocks that the log is taking or giving up: first, 0 = none; */
+	le64 log_other_blocks; /* within one group; their bits are all set or all clear */
+	uint8_t log_path[LOG_PATH_BYTES]; /* external: where it was last, NUL-padded; a hint */
+	uint8_t reserved[4096 - 1304];
 };
 static_assert(sizeof(struct disk_superblock) == BLOCK_SIZE, "superblock is one block");
 
@@ -304,6 +312,7 @@ static_assert(sizeof(struct disk_purge_extent) == 12, "purge extent");
 #define LOG_MAGIC "blinklog"
 #define CHECKPOINT_MAGIC "blinkckp"
 #define LOG_HEADER_BYTES 512u
+#define LOG_HEADER_1 2048u /* the other place of a header: that of the superblock's size counts */
 #define LOG_CHECKPOINT_0 4096u
 #define LOG_CHECKPOINT_1 8192u
 #define LOG_RECORDS_START 12288u
@@ -318,7 +327,8 @@ struct disk_log_header {
 	le64 size_bytes;  /* header and checkpoints included */
 	le64 first_lsn;   /* LSN of the byte at offset LOG_RECORDS_START in lap 0 */
 	le32 block_size;  /* of writes: 64 to 4096 */
-	uint8_t reserved[512 - 52];
+	uint8_t volume[16]; /* UUID of the volume that it belongs to */
+	uint8_t reserved[512 - 68];
 };
 static_assert(sizeof(struct disk_log_header) == LOG_HEADER_BYTES, "log header");
 

@@ -31,17 +31,20 @@
 /* --- geometry ------------------------------------------------------------ */
 
 /* A larger page needs a larger log: one operation logs up to a number of whole pages. */
-static uint64_t log_bytes_min(uint32_t page_size)
+uint64_t volume_log_bytes_min(uint32_t page_size)
 {
 	return (uint64_t)LOG_BYTES_MIN * (page_size / PAGE_SIZE_MIN);
 }
 
 static int choose_log_bytes(const struct format_params *params, struct geometry *geo)
 {
-	uint64_t least = log_bytes_min(geo->page_size);
+	uint64_t least = volume_log_bytes_min(geo->page_size);
 	uint64_t bytes = params->log_bytes;
 
-	if (!bytes) {
+	geo->log_external = params->log_dev != NULL;
+	if (!bytes && geo->log_external) {
+		bytes = params->log_dev->size_bytes;
+	} else if (!bytes) {
 		bytes = geo->block_count / LOG_SHARE * BLOCK_SIZE;
 		if (bytes > LOG_BYTES_DEFAULT)
 			bytes = LOG_BYTES_DEFAULT;
@@ -49,7 +52,10 @@ static int choose_log_bytes(const struct format_params *params, struct geometry 
 			bytes = least;
 	}
 	bytes -= bytes % BLOCK_SIZE;
-	if (bytes < least || bytes / BLOCK_SIZE >= geo->block_count)
+	if (geo->log_external) {
+		if (bytes < least || bytes > params->log_dev->size_bytes)
+			return -EINVAL;
+	} else if (bytes < least || bytes / BLOCK_SIZE >= geo->block_count)
 		return params->log_bytes ? -EINVAL : -BE_TOOSMALL;
 	geo->log_bytes = bytes;
 	return 0;
@@ -67,7 +73,7 @@ static void choose_dw_slots(struct geometry *geo)
 static int choose_groups(struct geometry *geo)
 {
 	uint64_t end = geo->block_count - 1;
-	uint64_t log_end = geo->log_start + geo->log_bytes / BLOCK_SIZE;
+	uint64_t log_end = geo->home_start + (geo->log_external ? 0 : geo->log_bytes / BLOCK_SIZE);
 	uint64_t blocks, count;
 
 	geo->groups_start = (log_end + geo->page_blocks - 1) / geo->page_blocks * geo->page_blocks;
@@ -104,7 +110,8 @@ static int choose_geometry(const struct format_params *params, struct geometry *
 	rc = choose_log_bytes(params, geo);
 	if (rc)
 		return rc;
-	geo->log_start = geo->dw_start + (uint64_t)geo->dw_slots * geo->page_blocks;
+	geo->home_start = geo->dw_start + (uint64_t)geo->dw_slots * geo->page_blocks;
+	geo->log_start = geo->log_external ? 0 : geo->home_start;
 	return choose_groups(geo);
 }
 
@@ -115,7 +122,13 @@ static void fill_superblock(const struct format_params *params, const struct geo
 	memcpy(sb->magic, SB_MAGIC, sizeof(sb->magic));
 	sb->version = le32_make(FORMAT_VERSION);
 	memcpy(sb->uuid, params->uuid, sizeof(sb->uuid));
-	memcpy(sb->log_uuid, params->uuid, sizeof(sb->log_uuid));
+	memcpy(sb->log_uuid, geo->log_external ? params->log_uuid : params->uuid,
+	       sizeof(sb->log_uuid));
+	if (geo->log_external)
+		sb->incompat = le64_make(INCOMPAT_EXTERNAL_LOG);
+	if (geo->log_external && params->log_path &&
+	    strlen(params->log_path) < sizeof(sb->log_path))
+		memcpy(sb->log_path, params->log_path, strlen(params->log_path));
 	memcpy(sb->label, params->label, sizeof(sb->label));
 	memcpy(sb->hash_seed, params->hash_seed, sizeof(sb->hash_seed));
 	sb->mount_gen = le64_make(1);
@@ -351,6 +364,23 @@ static int zero_doublewrite(struct device *dev, const struct geometry *geo)
 			  (uint64_t)geo->dw_slots * geo->page_size);
 }
 
+/*
+ * An external log is durable before the superblocks are: the volume never names a
+ * log that is not there.  A crash in between leaves a log of no volume.
+ */
+static int format_log(struct device *dev, const struct format_params *params,
+		      const struct geometry *geo)
+{
+	int rc;
+
+	if (!geo->log_external)
+		return log_format(dev, geo->log_start * BLOCK_SIZE, geo->log_bytes, params->uuid,
+				  1);
+	rc = log_format_external(params->log_dev, geo->log_bytes, params->log_uuid, params->uuid,
+				 1);
+	return rc ? rc : dev_flush(params->log_dev);
+}
+
 int volume_format(struct device *dev, const struct format_params *params, struct geometry *geometry)
 {
 	struct geometry geo;
@@ -373,7 +403,7 @@ int volume_format(struct device *dev, const struct format_params *params, struct
 	if (!rc)
 		rc = zero_doublewrite(dev, &geo);
 	if (!rc)
-		rc = log_format(dev, geo.log_start * BLOCK_SIZE, geo.log_bytes, params->uuid, 1);
+		rc = format_log(dev, params, &geo);
 	if (!rc)
 		rc = write_pages(&job);
 	if (!rc)

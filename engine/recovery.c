@@ -140,6 +140,7 @@ static int start_log(struct volume *volume, lsn_t cut, uint64_t generation)
 	struct log_options options = {
 		.buffer_bytes = volume->options.log_buffer_bytes,
 		.mode = volume->options.read_only ? LOG_MODE_AUTO : volume->options.log_mode,
+		.scrub = volume->options.log_scrub && !volume->options.read_only,
 		.on_dead = volume_log_dead,
 		.on_dead_arg = volume,
 	};
@@ -156,6 +157,8 @@ int recovery_run(struct volume *volume, uint64_t new_generation, lsn_t *cut)
 	struct recovery r = {.volume = volume, .started_ns = os_mono_ns()};
 	int rc = dev_flush(volume->dev);
 
+	if (rc == 0 && volume->log_dev != volume->dev)
+		rc = dev_flush(volume->log_dev);
 	r.said_ns = r.started_ns;
 	os_point("recovery:begun");
 	if (rc == 0)

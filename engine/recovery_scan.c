@@ -203,6 +203,14 @@ int recovery_scan(struct recovery *r)
 		return -BE_DAMAGE;
 	}
 	rc = fix_cut(r, &result);
+	if (rc == 0 && r->cut < le64_get(volume->sb.log_reached)) {
+		message(LOG_ERR,
+			"%s: the redo log on %s ends at LSN %" PRIu64 ", but had reached %" PRIu64
+			": it is an older copy",
+			volume->dev->path, volume->log_dev->path, r->cut,
+			le64_get(volume->sb.log_reached));
+		rc = volume->geo.log_external ? -BE_OLDLOG : -BE_DAMAGE;
+	}
 	if (rc == 0)
 		table_settle(&r->table, r->cut);
 	return rc;

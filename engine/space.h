@@ -62,6 +62,20 @@ void space_unreserve(struct space *space, const struct reservation *reservation)
 int space_drain(struct space *space) must_check;
 
 /*
+ * For the redo log, which may be far longer than a reservation: `blocks` in one
+ * run within one group, at `at` exactly when that is not 0.  Like a reservation;
+ * space_give_run() gives it back.  One at a time.  -ENOSPC at once.
+ */
+int space_take_run(struct space *space, uint64_t blocks, uint64_t at, uint64_t *start) must_check;
+/*
+ * The bits of this run are going to be cleared, but its blocks stay taken (neither
+ * deferred nor free) until space_give_run(): the caller has another crash to think of.
+ */
+void space_hold_run(struct space *space, uint64_t start, uint64_t blocks);
+/* Its bits are clear: free again at once. */
+void space_give_run(struct space *space, uint64_t start, uint64_t blocks, bool was_reserved);
+
+/*
  * A page-shaped reservation from the page pool: 0, or -BE_AGAIN when the pool is
  * empty (then space_refill_pages()).
  */

@@ -178,6 +178,8 @@ void space_freed(struct space *space, uint64_t start, uint64_t count, lsn_t lsn,
 
 	check(group_busy(group, bit, (uint32_t)count));
 	stat_add(stats, STAT_space_blocks_freed, count);
+	if (start == atomic_load(&space->held_start))
+		return;
 	stat_add(stats, STAT_space_deferred, 1);
 	atomic_fetch_add(&space->defer.blocks, count);
 	if (queue_run(space, is_page ? DEFER_PAGE : DEFER_DATA, start, (uint32_t)count, lsn))

@@ -163,6 +163,7 @@ struct space {
 	struct page_pool pages;
 	struct page_reserve reserve;
 	struct defer defer;
+	_Atomic uint64_t held_start; /* space_hold_run(); 0: none */
 	_Atomic uint64_t near[STAT_SHARDS]; /* where threads of a shard go on without a hint */
 };
 

@@ -59,23 +59,56 @@ static bool generation_valid(le64 generation)
 	return le64_get(generation) >= 1 && le64_get(generation) <= GENERATION_MAX;
 }
 
+bool geometry_is_in_group(const struct geometry *geo, uint64_t start, uint64_t blocks)
+{
+	uint64_t all = geo->block_count - 1 - geo->groups_start, first, bit, fixed;
+
+	if (start < geo->groups_start || start - geo->groups_start >= all || blocks == 0)
+		return false;
+	first = start - geo->groups_start;
+	bit = first % geo->group_blocks;
+	fixed = first < geo->group_blocks ? (2 + INDEX_COUNT) * (uint64_t)geo->page_blocks
+					  : geo->page_blocks;
+	return bit >= fixed && blocks <= geo->group_blocks - bit && blocks <= all - first;
+}
+
+/* Where mkfs puts it, or within one group; of another device it is the beginning. */
+static bool log_valid(const struct geometry *geo)
+{
+	uint64_t blocks = geo->log_bytes / BLOCK_SIZE;
+
+	if (geo->log_bytes < LOG_BYTES_MIN || geo->log_bytes % BLOCK_SIZE != 0 ||
+	    geo->log_bytes > INT64_MAX / 2)
+		return false;
+	if (geo->log_external)
+		return geo->log_start == 0;
+	if (geo->log_start >= geo->groups_start)
+		return geometry_is_in_group(geo, geo->log_start, blocks);
+	return geo->log_start >= geo->home_start && geo->groups_start - geo->log_start >= blocks;
+}
+
 /* superblock, doublewrite area, log, groups, copy: in this order, none over another. */
 static bool regions_valid(const struct geometry *geo)
 {
 	uint64_t copy = geo->block_count - 1;
-	uint64_t log_blocks = geo->log_bytes / BLOCK_SIZE;
 
 	if (geo->dw_start < 1 || geo->dw_start > copy || geo->dw_slots < 1 ||
 	    geo->dw_slots > DW_SLOTS_LIMIT)
 		return false;
-	if (geo->log_start > copy || geo->log_start < geo->dw_start ||
-	    geo->log_start - geo->dw_start < (uint64_t)geo->dw_slots * geo->page_blocks)
-		return false;
-	if (geo->log_bytes < LOG_BYTES_MIN || geo->log_bytes % BLOCK_SIZE != 0)
-		return false;
-	return geo->groups_start <= copy && geo->groups_start >= geo->log_start &&
-	       geo->groups_start - geo->log_start >= log_blocks &&
+	return geo->groups_start <= copy && geo->groups_start >= geo->home_start &&
 	       geo->groups_start % geo->page_blocks == 0;
+}
+
+/* Blocks that the log is taking or giving up: not those of the log itself. */
+static bool log_other_valid(const struct geometry *geo)
+{
+	uint64_t log_blocks = geo->log_bytes / BLOCK_SIZE;
+	uint64_t start = geo->other.start, blocks = geo->other.blocks;
+
+	if (start == 0)
+		return blocks == 0;
+	return !geo->log_external && geometry_is_in_group(geo, start, blocks) &&
+	       (start >= geo->log_start + log_blocks || start + blocks <= geo->log_start);
 }
 
 /* Each group has room for its bitmap page, the first for all fixed pages. */
@@ -113,20 +146,27 @@ int geometry_decode(const struct disk_superblock *sb, struct geometry *geo)
 		.dw_slots = le32_get(sb->dw_slots),
 		.log_start = le64_get(sb->log_start),
 		.log_bytes = le64_get(sb->log_bytes),
+		.log_external = le64_get(sb->incompat) & INCOMPAT_EXTERNAL_LOG,
+		.other.start = le64_get(sb->log_other),
+		.other.blocks = le64_get(sb->log_other_blocks),
 	};
 	if (!page_size_valid(geo->page_size))
 		return -BE_FORMAT;
 	geo->page_blocks = geo->page_size / BLOCK_SIZE;
+	geo->home_start = geo->dw_start + (uint64_t)geo->dw_slots * geo->page_blocks;
 	if (geo->group_blocks != GROUP_BLOCKS(geo->page_size))
 		return -BE_FORMAT;
 	if (geo->block_count < 2 || geo->block_count > BLOCK_COUNT_MAX)
 		return -BE_FORMAT;
-	if (!regions_valid(geo) || !groups_valid(geo) || !fixed_pages_valid(sb, geo))
+	if (!regions_valid(geo) || !groups_valid(geo) || !fixed_pages_valid(sb, geo) ||
+	    !log_valid(geo) || !log_other_valid(geo))
 		return -BE_FORMAT;
 	if (!generation_valid(sb->update_gen) || !generation_valid(sb->mount_gen) ||
 	    !generation_valid(sb->log_gen) || le64_get(sb->log_gen) > le64_get(sb->mount_gen))
 		return -BE_FORMAT;
-	if (le64_get(sb->root_ino) != INO_ROOT || memcmp(sb->log_uuid, sb->uuid, 16) != 0)
+	if (le64_get(sb->root_ino) != INO_ROOT ||
+	    (memcmp(sb->log_uuid, sb->uuid, 16) == 0) == geo->log_external ||
+	    memchr(sb->log_path, 0, sizeof(sb->log_path)) == NULL)
 		return -BE_FORMAT;
 	return 0;
 }

@@ -17,6 +17,7 @@
 
 #include "engine/base/message.h"
 #include "engine/flush.h"
+#include "engine/log_resize.h"
 #include "engine/mtr.h"
 #include "engine/pool.h"
 #include "engine/purge.h"
@@ -29,13 +30,34 @@
 
 /* ------------------------------------------------------------- superblock */
 
+/*
+ * INV-SB-3: log_reached says how far the log is durable, so that an older copy of
+ * it is refused; it never says more than that.
+ */
 static int write_superblock(struct volume *volume)
+{
+	lsn_t durable = volume->log ? log_durable_lsn(volume->log) : 0;
+	int rc;
+
+	latch_x(&volume->sb_latch);
+	if (durable > le64_get(volume->sb.log_reached))
+		volume->sb.log_reached = le64_make(durable);
+	rc = superblock_write(volume->dev, &volume->sb);
+	unlatch_x(&volume->sb_latch);
+	return rc;
+}
+
+int volume_change_superblock(struct volume *volume,
+			     void (*change)(struct disk_superblock *sb, void *arg), void *arg)
 {
 	int rc;
 
 	latch_x(&volume->sb_latch);
-	rc = superblock_write(volume->dev, &volume->sb);
+	change(&volume->sb, arg);
 	unlatch_x(&volume->sb_latch);
+	rc = write_superblock(volume);
+	if (rc)
+		volume_fail(volume, "the superblock cannot be written", rc);
 	return rc;
 }
 
@@ -46,6 +68,18 @@ static void set_state(struct volume *volume, uint32_t set, uint32_t clear)
 	volume->sb.state = le32_make((state & ~clear) | set);
 }
 
+/* The log has proved to be the right one: where it is becomes the hint. */
+static void note_log_path(struct volume *volume)
+{
+	const char *path = volume->options.log_path;
+	struct disk_superblock *sb = &volume->sb;
+
+	if (!volume->geo.log_external || !path || strlen(path) >= sizeof(sb->log_path))
+		return;
+	memset(sb->log_path, 0, sizeof(sb->log_path));
+	memcpy(sb->log_path, path, strlen(path));
+}
+
 /* Step 1. */
 static int begin_generation(struct volume *volume)
 {
@@ -53,6 +87,7 @@ static int begin_generation(struct volume *volume)
 
 	volume->sb.mount_gen = le64_make(le64_get(volume->sb.mount_gen) + 1);
 	volume->sb.log_gen = le64_make(replay);
+	note_log_path(volume);
 	set_state(volume, 0, SB_CLEAN);
 	return write_superblock(volume);
 }
@@ -92,11 +127,24 @@ static int read_superblock(struct volume *volume)
 	return 0;
 }
 
+/* The superblock is good: where an internal log should be there is something else. */
+static int explain_log(struct volume *volume, int rc)
+{
+	bool external = volume->geo.log_external;
+
+	if (!external && (rc == -BE_NOVOLUME || rc == -BE_OLDLOG))
+		rc = -BE_DAMAGE;
+	message(LOG_ERR, "%s: cannot use the redo log%s%s: %s", volume->dev->path,
+		external ? " " : "", external ? volume->log_dev->path : "", error_text(rc));
+	return rc;
+}
+
 static int open_log(struct volume *volume)
 {
 	const struct geometry *geo = &volume->geo;
 	struct log_place place = {
-		.dev = volume->dev,
+		.dev = volume->log_dev,
+		.data = geo->log_external ? volume->dev : NULL,
 		.offset = geo->log_start * BLOCK_SIZE,
 		.size_bytes = geo->log_bytes,
 		.stats = &volume->stats,
@@ -106,13 +154,44 @@ static int open_log(struct volume *volume)
 	memcpy(place.uuid, volume->sb.log_uuid, sizeof(place.uuid));
 	rc = log_open(&volume->log, &place, le64_get(volume->sb.log_gen),
 		      le64_get(volume->sb.mount_gen));
-	if (rc == 0)
-		return 0;
-	/* The superblock is good: where its log should be there is something else. */
-	if (rc == -BE_NOVOLUME)
-		rc = -BE_DAMAGE;
-	message(LOG_ERR, "%s: cannot use the redo log: %s", volume->dev->path, error_text(rc));
+	return rc ? explain_log(volume, rc) : 0;
+}
+
+/* Each device is an overlay when the volume is read-only; an external log has one of its own. */
+static int open_devices(struct volume *volume)
+{
+	struct device *log_dev = volume->options.log_dev;
+	int rc = 0;
+
+	if (volume->geo.log_external && !log_dev) {
+		message(LOG_ERR, "%s: its redo log is on another device, which was not given",
+			volume->dev->path);
+		return -BE_NOLOG;
+	}
+	volume->base_log_dev = volume->geo.log_external ? log_dev : NULL;
+	if (volume->options.read_only)
+		rc = dev_open_overlay(&volume->dev, volume->base_dev);
+	volume->log_dev = volume->dev;
+	if (rc == 0 && volume->base_log_dev) {
+		volume->log_dev = volume->base_log_dev;
+		if (volume->options.read_only)
+			rc = dev_open_overlay(&volume->log_dev, volume->base_log_dev);
+	}
+	volume->dev->stats = volume->log_dev->stats = &volume->stats;
 	return rc;
+}
+
+/* The devices that were given to volume_open() stay open. */
+static void release_devices(struct volume *volume)
+{
+	volume->base_dev->stats = NULL;
+	if (volume->base_log_dev)
+		volume->base_log_dev->stats = NULL;
+	if (volume->base_log_dev && volume->log_dev != volume->base_log_dev &&
+	    volume->log_dev != volume->dev)
+		dev_overlay_release(volume->log_dev);
+	if (volume->dev != volume->base_dev)
+		dev_overlay_release(volume->dev);
 }
 
 static void init_trees(struct volume *volume)
@@ -195,6 +274,8 @@ static int open_parts(struct volume *volume)
 	if (rc == 0)
 		rc = space_open(&volume->space, volume);
 	if (rc == 0)
+		rc = log_resize_settle(volume);
+	if (rc == 0)
 		rc = purge_open(&volume->purge, volume);
 	if (rc == 0 && !volume->options.no_background)
 		rc = flusher_start(volume->flusher);
@@ -242,21 +323,18 @@ int volume_open(struct volume **out, struct device *dev, const struct volume_opt
 	latch_init(&volume->sb_latch, RANK_SUPERBLOCK, 0);
 	epochs_init(&volume->epochs);
 	rc = read_superblock(volume);
-	if (rc == 0 && options->read_only)
-		rc = dev_open_overlay(&volume->dev, dev);
-	if (rc)
-		goto fail;
-	volume->dev->stats = &volume->stats;
-	rc = open_parts(volume);
+	if (rc == 0)
+		rc = open_devices(volume);
+	if (rc == 0)
+		rc = open_parts(volume);
+	volume->options.log_path = NULL;
 	if (rc)
 		goto fail;
 	*out = volume;
 	return 0;
 fail:
 	free_parts(volume);
-	dev->stats = NULL;
-	if (volume->dev != dev)
-		dev_overlay_release(volume->dev);
+	release_devices(volume);
 	free(volume);
 	return rc;
 }
@@ -270,6 +348,8 @@ static int write_back(struct volume *volume)
 	if (atomic_load(&volume->failed))
 		return -EIO;
 	rc = flush_everything(volume->flusher);
+	if (rc == 0 && volume->options.log_scrub && !volume->options.read_only)
+		rc = flusher_scrub_all(volume->flusher);
 	if (rc)
 		return rc;
 	if (atomic_load(&volume->corrupt))
@@ -281,10 +361,12 @@ static int write_back(struct volume *volume)
 
 static void destroy(struct volume *volume)
 {
-	struct device *dev = volume->dev;
+	struct device *dev = volume->dev, *log_dev = volume->log_dev;
 
 	free_parts(volume);
-	dev->stats = NULL;
+	dev->stats = log_dev->stats = NULL;
+	if (log_dev != dev)
+		dev_close(log_dev);
 	dev_close(dev);
 	free(volume);
 }

@@ -28,6 +28,13 @@ struct volume_options {
 	uint64_t cache_bytes;     /* 0 = CACHE_BYTES_DEFAULT */
 	uint64_t log_buffer_bytes;/* 0 = default */
 	enum log_mode log_mode;   /* LOG_MODE_AUTO: as the medium likes it */
+	/*
+	 * Of a volume whose log is external: where that is (log_device.h); the volume's
+	 * on success, as its own device is.  NULL: within the volume.
+	 */
+	struct device *log_dev;
+	const char *log_path;     /* read only while opening: to be remembered as a hint; or NULL */
+	bool log_scrub;           /* zeros over what is no longer needed in the log */
 	uint64_t commit_interval_ns; /* 0 = COMMIT_INTERVAL_NS; OS_FOREVER = none */
 	bool ignore_damage;       /* fsck: open read-write although SB_DAMAGED is set */
 	bool no_background;       /* tests: no threads; the test calls what they would do */
@@ -40,11 +47,18 @@ struct geometry {
 	uint64_t dw_start;
 	uint32_t dw_slots;
 	uint64_t log_start, log_bytes;
+	bool log_external;          /* then log_start is 0, of the other device */
+	uint64_t home_start;        /* up to groups_start: kept for the log, used by it or not */
+	struct {
+		uint64_t start, blocks;
+	} other;                    /* blocks in a group that the log is taking or giving up */
 };
 
 struct volume {
 	struct device *dev;        /* what everything reads and writes; an overlay when read-only */
 	struct device *base_dev;   /* as given to volume_open() */
+	struct device *log_dev;    /* where the log is: dev, or another (an overlay as well) */
+	struct device *base_log_dev; /* external: as given to volume_open(); else NULL */
 	struct disk_superblock sb; /* [lock: sb_latch after open] */
 	struct latch sb_latch;
 	struct geometry geo;
@@ -59,6 +73,7 @@ struct volume {
 	struct purge *purge;
 	struct tree index[INDEX_COUNT];
 	_Atomic bool failed;       /* sticky: read-only for the rest of this mount */
+	_Atomic bool log_resizing; /* one at a time */
 	_Atomic bool corrupt;      /* corruption was met; the superblock will say so */
 	lsn_t recovered_lsn;       /* the cut of this mount's recovery */
 	struct incomplete_split {  /* met by recovery, completed before open returns */
@@ -78,6 +93,10 @@ struct format_params {
 	uint64_t size_bytes;      /* of the volume; at most the device's size */
 	uint32_t page_size;       /* 0 = PAGE_SIZE_DEFAULT */
 	uint64_t log_bytes;       /* 0 = chosen from the size */
+	/* External: formatted as well, before the superblocks.  NULL: within the volume. */
+	struct device *log_dev;
+	uint8_t log_uuid[16];     /* external: its identity, not that of any other log */
+	const char *log_path;     /* external: the hint that the superblock gets */
 	uint8_t uuid[16];
 	uint8_t hash_seed[16];
 	char label[64];
@@ -101,6 +120,10 @@ int volume_format(struct device *dev, const struct format_params *params,
 int superblock_read(struct device *dev, struct disk_superblock *out, bool *used_copy) must_check;
 /* INV-SB-1: generation up; copy, flush, primary, flush. */
 int superblock_write(struct device *dev, struct disk_superblock *sb) must_check;
+/* A volume or log of this page size wants at least so many bytes of log. */
+uint64_t volume_log_bytes_min(uint32_t page_size);
+/* Do these blocks lie within one group, behind its fixed pages? */
+bool geometry_is_in_group(const struct geometry *geo, uint64_t start, uint64_t blocks);
 /* Everything that the fields must fulfil among themselves; decodes. */
 int geometry_decode(const struct disk_superblock *sb, struct geometry *geo) must_check;
 
@@ -116,6 +139,14 @@ int volume_open(struct volume **out, struct device *dev,
 int volume_close(struct volume *volume) must_check;
 /* As if the process had died: nothing more is written.  For tests and after a fatal error. */
 void volume_abandon(struct volume *volume);
+
+/*
+ * Changes the superblock of an open volume, durably; its log_reached follows by
+ * itself.  A failure has failed the volume.
+ */
+int volume_change_superblock(struct volume *volume,
+			     void (*change)(struct disk_superblock *sb, void *arg),
+			     void *arg) must_check;
 
 /* Makes all that was done so far durable. */
 int volume_sync(struct volume *volume) must_check;

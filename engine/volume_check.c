@@ -3,8 +3,8 @@
  *
  *	every tree (tree_check)
  *	every block that a bitmap says is in use has exactly one owner: a bitmap
- *	page, the system page, a tree page, an extent of `lob`, or an entry of
- *	PURGE_EXTENTS
+ *	page, the system page, the log, a tree page, an extent of `lob`, or an entry
+ *	of PURGE_EXTENTS
  */
 #include "engine/volume.h"
 
@@ -157,6 +157,8 @@ static int check_blocks(struct owners *owners)
 	int rc = 0;
 
 	own(owners, geo->system_page, geo->page_blocks, "system page");
+	if (!geo->log_external && geo->log_start >= geo->groups_start)
+		own(owners, geo->log_start, geo->log_bytes / BLOCK_SIZE, "redo log");
 	for (uint64_t g = 0; g < geo->group_count; g++)
 		own(owners, geo->groups_start + g * geo->group_blocks, geo->page_blocks,
 		    "bitmap page");

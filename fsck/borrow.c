@@ -1,6 +1,8 @@
 /* A device whose closing leaves the one below open: see borrow.h. */
 #include "fsck/borrow.h"
 
+#include "engine/volume.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,4 +64,22 @@ int borrow_device(struct device **out, struct device *base)
 	borrowed->base = base;
 	*out = &borrowed->dev;
 	return 0;
+}
+
+int borrow_volume(struct volume **out, struct device *base, const struct volume_options *options)
+{
+	struct volume_options borrowed = *options;
+	struct device *dev = NULL;
+	int rc = borrow_device(&dev, base);
+
+	borrowed.log_dev = NULL;
+	if (!rc && options->log_dev)
+		rc = borrow_device(&borrowed.log_dev, options->log_dev);
+	if (!rc)
+		rc = volume_open(out, dev, &borrowed);
+	if (rc) {
+		dev_close(borrowed.log_dev);
+		dev_close(dev);
+	}
+	return rc;
 }

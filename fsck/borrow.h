@@ -9,4 +9,10 @@
 
 int borrow_device(struct device **out, struct device *base) must_check;
 
+struct volume;
+struct volume_options;
+/* Opens a volume on borrowed devices; options->log_dev may be NULL. */
+int borrow_volume(struct volume **out, struct device *base,
+		  const struct volume_options *options) must_check;
+
 #endif

@@ -76,6 +76,7 @@ struct fsck_options {
 	bool data;                    /* read every file block and verify its CRC */
 	bool collect_fixes;           /* fill result->fixes */
 	uint64_t lsn_end;             /* no page LSN lies past it; 0 = unknown */
+	struct device *log_dev;       /* for recovery, when the log is external; stays open */
 	bool (*cancelled)(void *arg); /* asked now and then; NULL = never */
 	void (*progress)(void *arg, const char *what); /* a pass begins; may be NULL */
 	void *arg;                                     /* of the two */

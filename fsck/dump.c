@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/base/message.h"
 #include "engine/flush.h"
+#include "engine/log_device.h"
 #include "log/log.h"
 
 #include <errno.h>
@@ -19,6 +20,8 @@ struct dump {
 	FILE *out;
 	struct raw_volume raw;
 	const char *what; /* the argument of page, index, inode */
+	const char *log_path;   /* -j */
+	struct device *log_dev; /* of an external log; else NULL */
 };
 
 static int complain(const char *what, int rc)
@@ -66,7 +69,7 @@ static int print_mtr(void *arg, const struct log_mtr *mtr)
 static int dump_what_log(struct dump *d)
 {
 	struct log_place place = {
-		.dev = d->raw.dev,
+		.dev = d->log_dev ? d->log_dev : d->raw.dev,
 		.offset = d->raw.geo.log_start * BLOCK_SIZE,
 		.size_bytes = d->raw.geo.log_bytes,
 	};
@@ -217,21 +220,18 @@ static int run_on_replayed(struct dump *d, struct device *dev, const struct dump
 		.read_only = true,
 		.no_background = true,
 		.ignore_damage = true,
+		.log_dev = d->log_dev,
 	};
-	struct device *borrowed;
 	struct volume *volume;
-	int rc = borrow_device(&borrowed, dev), exit_code;
+	int rc = borrow_volume(&volume, dev, &options), exit_code;
 
-	if (!rc) {
-		rc = volume_open(&volume, borrowed, &options);
-		if (rc)
-			dev_close(borrowed);
-	}
 	if (rc) {
 		complain(path, rc);
 		return EXIT_TROUBLE;
 	}
 	rc = flush_everything(volume->flusher);
+	if (d->log_dev)
+		d->log_dev = volume->log_dev;
 	exit_code = rc ? complain(path, rc) : run_on(d, volume->dev, kind, path);
 	volume_abandon(volume);
 	return exit_code;
@@ -239,9 +239,10 @@ static int run_on_replayed(struct dump *d, struct device *dev, const struct dump
 
 static int usage(FILE *to)
 {
-	fputs("Usage: blinkfs dump [-r] super|log|page N|index NAME|inode N VOLUME\n"
+	fputs("Usage: blinkfs dump [-r] [-j LOG] super|log|page N|index NAME|inode N VOLUME\n"
 	      "Shows structures of a volume, mounted or not, as they are on the medium.\n"
-	      "  -r   replay the log in memory first\n"
+	      "  -r       replay the log in memory first\n"
+	      "  -j LOG   where the external log is (default: where it was last)\n"
 	      "Indexes:",
 	      to);
 	for (unsigned i = 0; i < INDEX_COUNT; i++)
@@ -250,20 +251,53 @@ static int usage(FILE *to)
 	return to == stdout ? EXIT_FOUND : EXIT_TROUBLE;
 }
 
+/* The log of a volume whose log is external is needed for the log itself, and to replay it. */
+static int open_log_device(struct dump *d, struct device *dev)
+{
+	const struct log_device_request request = {
+		.path = d->log_path,
+		.how = "-j LOG",
+		.flags = DEV_READ_ONLY | DEV_NO_LOCK,
+	};
+
+	return log_device_open(&d->log_dev, dev, &request) ? EXIT_TROUBLE : EXIT_FOUND;
+}
+
+static int run_dump(struct dump *d, const struct dump_kind *kind, const char *path, bool replay)
+{
+	bool wants_log = replay || kind->run == dump_what_log || d->log_path;
+	struct device *dev, *log_dev;
+	int rc = dev_open_file(&dev, path, DEV_READ_ONLY | DEV_NO_LOCK, 0);
+
+	if (rc) {
+		complain(path, rc);
+		return EXIT_TROUBLE;
+	}
+	rc = wants_log ? open_log_device(d, dev) : EXIT_FOUND;
+	log_dev = d->log_dev;
+	if (rc == EXIT_FOUND)
+		rc = (replay ? run_on_replayed : run_on)(d, dev, kind, path);
+	dev_close(log_dev);
+	dev_close(dev);
+	return rc;
+}
+
 int dump_main(int argc, char **argv)
 {
 	struct dump d = {.out = stdout};
 	const struct dump_kind *kind = NULL;
-	struct device *dev;
 	bool replay = false;
 	int at = 1, rc;
 
 	for (; at < argc && argv[at][0] == '-'; at++) {
 		if (strcmp(argv[at], "-h") == 0 || strcmp(argv[at], "--help") == 0)
 			return usage(stdout);
-		if (strcmp(argv[at], "-r") != 0)
+		if (strcmp(argv[at], "-r") == 0)
+			replay = true;
+		else if (strcmp(argv[at], "-j") == 0 && at + 1 < argc)
+			d.log_path = argv[++at];
+		else
 			return usage(stderr);
-		replay = true;
 	}
 	for (unsigned i = 0; i < array_count(kinds) && at < argc; i++)
 		if (strcmp(argv[at], kinds[i].name) == 0)
@@ -271,14 +305,6 @@ int dump_main(int argc, char **argv)
 	if (!kind || argc - at != 2 + kind->takes_argument)
 		return usage(stderr);
 	d.what = kind->takes_argument ? argv[at + 1] : NULL;
-	rc = dev_open_file(&dev, argv[argc - 1], DEV_READ_ONLY | DEV_NO_LOCK, 0);
-	if (rc) {
-		complain(argv[argc - 1], rc);
-		return EXIT_TROUBLE;
-	}
-	rc = (replay ? run_on_replayed : run_on)(&d, dev, kind, argv[argc - 1]);
-	dev_close(dev);
-	if (fflush(stdout) != 0)
-		rc = EXIT_TROUBLE;
-	return rc;
+	rc = run_dump(&d, kind, argv[argc - 1], replay);
+	return fflush(stdout) != 0 ? EXIT_TROUBLE : rc;
 }

@@ -50,6 +50,12 @@ void dump_super(FILE *out, const struct raw_volume *raw)
 	print_number(out, "log_start", raw->geo.log_start);
 	print_number(out, "log_bytes", raw->geo.log_bytes);
 	print_uuid(out, "log_uuid", sb->log_uuid);
+	if (raw->geo.log_external)
+		fprintf(out, "%-14s%s\n", "log_path", (const char *)sb->log_path);
+	print_number(out, "log_reached", le64_get(sb->log_reached));
+	if (raw->geo.other.start)
+		fprintf(out, "%-14s%" PRIu64 " %" PRIu64 "\n", "log_other", raw->geo.other.start,
+			raw->geo.other.blocks);
 	print_number(out, "groups_start", raw->geo.groups_start);
 	print_number(out, "system_page", raw->geo.system_page);
 	for (unsigned i = 0; i < INDEX_COUNT; i++)

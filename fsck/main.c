@@ -62,13 +62,14 @@ static bool ask(void *arg, const char *question)
 
 static void usage(FILE *to)
 {
-	fputs("Usage: fsck.blinkfs [-n | -p | -a | -y] [-f] [-v] [--data] VOLUME\n"
+	fputs("Usage: fsck.blinkfs [-n | -p | -a | -y] [-f] [-v] [-j LOG] [--data] VOLUME\n"
 	      "Checks a blinkfs volume, and repairs it.\n"
 	      "\n"
 	      "  -n           only look: nothing is written\n"
 	      "  -p, -a, -y   repair what can be repaired without asking\n"
 	      "  -f           check a volume that is marked as clean as well\n"
 	      "  -v           say what is being done\n"
+	      "  -j LOG       where the external log is (default: where it was last)\n"
 	      "      --data   read all file contents and verify their checksums\n"
 	      "  -h, --help   this help\n"
 	      "  -V, --version\n"
@@ -98,7 +99,7 @@ static int parse(int argc, char **argv, struct session_options *options)
 	int c;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "npayfvhV", longs, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "npayfvj:hV", longs, NULL)) != -1) {
 		enum session_mode mode = c == 'n' ? MODE_NO : MODE_REPAIR;
 
 		switch (c) {
@@ -115,6 +116,9 @@ static int parse(int argc, char **argv, struct session_options *options)
 			break;
 		case 'v':
 			options->verbose = true;
+			break;
+		case 'j':
+			options->log_path = optarg;
 			break;
 		case OPTION_DATA:
 			options->data = true;

@@ -31,20 +31,15 @@ int fsck_recover_and_walk(struct device *dev, uint64_t cache_bytes,
 		.no_background = true,
 		.cache_bytes = cache_bytes,
 		.ignore_damage = true,
+		.log_dev = options->log_dev,
 	};
 	struct volume *volume;
-	struct device *borrowed;
 	int rc;
 
 	*result = (struct fsck_result){0};
-	rc = borrow_device(&borrowed, dev);
+	rc = borrow_volume(&volume, dev, &open_options);
 	if (rc)
 		return rc;
-	rc = volume_open(&volume, borrowed, &open_options);
-	if (rc) {
-		dev_close(borrowed);
-		return rc;
-	}
 	rc = walk_quiet(volume, options, report, arg, result);
 	volume_abandon(volume);
 	return rc;

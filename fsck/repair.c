@@ -329,24 +329,20 @@ static bool has_counters(const struct fsck_result *result)
 	return false;
 }
 
-int repair_engine(struct device *dev, uint64_t cache_bytes, const struct fsck_result *result)
+int repair_engine(struct device *dev, struct device *log_dev, uint64_t cache_bytes,
+		  const struct fsck_result *result)
 {
 	const struct volume_options options = {
 		.no_background = true,
 		.ignore_damage = true,
 		.cache_bytes = cache_bytes,
+		.log_dev = log_dev,
 	};
-	struct device *borrowed;
 	struct volume *volume;
-	int rc = borrow_device(&borrowed, dev), closed;
+	int rc = borrow_volume(&volume, dev, &options), closed;
 
 	if (rc)
 		return rc;
-	rc = volume_open(&volume, borrowed, &options);
-	if (rc) {
-		dev_close(borrowed);
-		return rc;
-	}
 	rc = apply_fixes(volume, result, has_counters(result));
 	closed = volume_close(volume);
 	return rc ? rc : closed;

@@ -30,9 +30,9 @@ bool repair_has_engine(const struct fsck_result *result);
 int repair_bitmaps(struct device *dev, const struct fsck_result *result, uint64_t lsn) must_check;
 /*
  * Opens the volume, which replays its log, and closes it again; `dev` stays
- * open.  cache_bytes 0 = the default.
+ * open, and so does log_dev, where an external log is.  cache_bytes 0 = the default.
  */
-int repair_engine(struct device *dev, uint64_t cache_bytes,
+int repair_engine(struct device *dev, struct device *log_dev, uint64_t cache_bytes,
 		  const struct fsck_result *result) must_check;
 
 #endif

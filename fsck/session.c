@@ -6,6 +6,7 @@
 #include "fsck/report.h"
 
 #include "engine/base/error.h"
+#include "engine/log_device.h"
 #include "engine/volume.h"
 #include "log/log.h"
 
@@ -20,6 +21,7 @@ struct session {
 	const struct session_options *options;
 	const char *path;
 	struct device *dev;
+	struct device *log_dev; /* of an external log; else NULL */
 	struct raw_volume raw;
 	struct report report;
 	struct fsck_result result; /* of the last walk */
@@ -52,6 +54,25 @@ static int open_device(struct session *s)
 
 	if (rc)
 		report_line(&s->report, "%s: %s", s->path, error_text(rc));
+	return rc ? EXIT_OPERATIONAL : 0;
+}
+
+/* Why it could not be opened has been told, on stderr. */
+static int open_log_device(struct session *s)
+{
+	bool looks = s->options->mode == MODE_NO;
+	struct log_device_request request = {
+		.path = s->options->log_path,
+		.how = "-j PATH",
+		.flags = looks ? DEV_READ_ONLY | DEV_SHARED_LOCK : 0,
+		.wait_ns = s->options->lock_wait_ns,
+	};
+	int rc = log_device_open(&s->log_dev, s->dev, &request);
+
+	if (rc == -BE_BUSY && looks) {
+		request.flags = DEV_READ_ONLY | DEV_NO_LOCK;
+		rc = log_device_open(&s->log_dev, s->dev, &request);
+	}
 	return rc ? EXIT_OPERATIONAL : 0;
 }
 
@@ -104,17 +125,21 @@ static int visit_mtr(void *arg, const struct log_mtr *mtr)
 static int scan_log(struct session *s, struct log_scan_result *found)
 {
 	struct log_place place = {
-		.dev = s->dev,
+		.dev = s->log_dev ? s->log_dev : s->dev,
 		.offset = s->raw.geo.log_start * BLOCK_SIZE,
 		.size_bytes = s->raw.geo.log_bytes,
 	};
 	struct log *log = NULL;
 	int rc;
 
+	if (s->raw.geo.log_external && !s->log_dev)
+		return -BE_NOLOG;
 	memcpy(place.uuid, s->raw.sb.log_uuid, sizeof(place.uuid));
 	rc = log_open(&log, &place, le64_get(s->raw.sb.log_gen), le64_get(s->raw.sb.mount_gen));
 	if (!rc)
 		rc = log_scan(log, visit_mtr, &s->log_empty, found);
+	if (!rc && found->end < le64_get(s->raw.sb.log_reached))
+		rc = -BE_OLDLOG;
 	log_close(log);
 	return rc;
 }
@@ -127,7 +152,7 @@ static bool is_settled(struct session *s)
 	if (le32_get(s->raw.sb.state) != SB_CLEAN || s->options->force || s->options->data ||
 	    s->primary_bad || s->copy_bad)
 		return false;
-	s->log_empty = true;
+	s->log_empty = s->raw.geo.other.start == 0;
 	return scan_log(s, &found) == 0 && s->log_empty && !found.damaged;
 }
 
@@ -136,7 +161,8 @@ static int look_at_log(struct session *s)
 	struct log_scan_result found = {0};
 	int rc;
 
-	s->log_empty = true;
+	/* A resize that a crash has interrupted is settled by recovery, too. */
+	s->log_empty = s->raw.geo.other.start == 0;
 	rc = scan_log(s, &found);
 	if (rc == -ENOMEM)
 		return rc;
@@ -177,6 +203,7 @@ static int walk(struct session *s)
 		.cancelled = cancelled,
 		.progress = progress,
 		.arg = s,
+		.log_dev = s->log_dev,
 	};
 	int rc;
 
@@ -224,7 +251,7 @@ static int repair_round(struct session *s)
 	if (s->log_empty && repair_has_bitmaps(&s->result))
 		rc = repair_bitmaps(s->dev, &s->result, s->log_end);
 	else
-		rc = repair_engine(s->dev, s->options->cache_bytes, &s->result);
+		rc = repair_engine(s->dev, s->log_dev, s->options->cache_bytes, &s->result);
 	if (!rc)
 		rc = raw_open(&s->raw, s->dev);
 	return rc ? rc : look_at_log(s);
@@ -264,7 +291,10 @@ static int write_state(struct session *s, uint32_t state)
 static int settle(struct session *s)
 {
 	const struct fsck_result nothing = {0};
-	int rc = s->log_empty ? 0 : repair_engine(s->dev, s->options->cache_bytes, &nothing);
+	int rc = 0;
+
+	if (!s->log_empty)
+		rc = repair_engine(s->dev, s->log_dev, s->options->cache_bytes, &nothing);
 
 	s->changed |= s->flagged || s->primary_bad || s->copy_bad;
 	return rc ? rc : write_state(s, SB_CLEAN);
@@ -363,6 +393,7 @@ int session_run_on(struct device *dev, const char *path, const struct session_op
 	if (!s)
 		return EXIT_OPERATIONAL;
 	s->dev = dev;
+	s->log_dev = options->log_dev;
 	bits = run(s);
 	session_free(s);
 	return bits;
@@ -377,7 +408,10 @@ int session_run(const char *path, const struct session_options *options)
 		return EXIT_OPERATIONAL;
 	bits = open_device(s);
 	if (!bits)
+		bits = open_log_device(s);
+	if (!bits)
 		bits = run(s);
+	dev_close(s->log_dev);
 	dev_close(s->dev);
 	session_free(s);
 	return bits;

@@ -208,6 +208,16 @@ static int compare_and_finish(struct walk *w)
 	return rc;
 }
 
+/* A log that was resized may lie in a group: no file's blocks, and no page's. */
+static void claim_log(struct walk *w)
+{
+	const struct geometry *geo = &w->raw.geo;
+	uint64_t twice;
+
+	if (!geo->log_external && geo->log_start >= geo->groups_start)
+		claim_blocks(w, geo->log_start, geo->log_bytes / BLOCK_SIZE, &twice);
+}
+
 static int walk_open(struct walk *w, struct device *dev)
 {
 	uint64_t blocks, pages;
@@ -221,7 +231,10 @@ static int walk_open(struct walk *w, struct device *dev)
 	w->pages = calloc(pages / 64 + 1, sizeof(uint64_t));
 	w->page_buf = malloc(w->raw.geo.page_size);
 	w->result->blocks_total = w->raw.groups_end - w->raw.geo.groups_start;
-	return w->blocks && w->pages && w->page_buf ? 0 : -ENOMEM;
+	if (!w->blocks || !w->pages || !w->page_buf)
+		return -ENOMEM;
+	claim_log(w);
+	return 0;
 }
 
 static void walk_free(struct walk *w)

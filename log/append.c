@@ -59,7 +59,7 @@ uint64_t log_reserve_limit(const struct log_shape *shape, uint64_t buffer_bytes)
 uint64_t log_reserve_max(const struct log *log)
 {
 	check(log->started);
-	return log->reserve_max;
+	return atomic_load(&((struct log *)log)->reserve_max);
 }
 
 /* Mapped: what fits the log fits the buffer. */
@@ -75,18 +75,25 @@ static bool buffer_has_room_locked(struct log *log, uint64_t bytes)
 	       log->buffer_bytes;
 }
 
+lsn_t log_promised_end_locked(const struct log *log, uint64_t bytes)
+{
+	return atomic_load(&log->next_lsn) +
+	       log_space_needed(&log->shape, log->reserved + bytes, log->holders + (bytes > 0));
+}
+
 /* The checkpoint LSN that would give room for `bytes` more. */
 static lsn_t checkpoint_wanted_locked(struct log *log, uint64_t bytes)
 {
-	lsn_t end = atomic_load(&log->next_lsn) +
-		    log_space_needed(&log->shape, log->reserved + bytes, log->holders + 1);
+	lsn_t end = log_promised_end_locked(log, bytes);
 
 	return end > log->shape.capacity ? end - log->shape.capacity : 0;
 }
 
+/* Space that is being zeroed counts as not yet free (INV-LOG-9). */
 static bool space_has_room_locked(struct log *log, uint64_t bytes)
 {
-	return buffer_has_room_locked(log, bytes) &&
+	return !log->frozen && buffer_has_room_locked(log, bytes) &&
+	       log_promised_end_locked(log, bytes) <= log->scrubbing &&
 	       checkpoint_wanted_locked(log, bytes) <= atomic_load(&log->checkpoint_lsn);
 }
 
@@ -120,6 +127,8 @@ static void space_want_locked(struct log *log, uint64_t bytes, struct space_want
 	lsn_t next = atomic_load(&log->next_lsn);
 	lsn_t wanted = checkpoint_wanted_locked(log, bytes);
 
+	if (log->frozen)
+		return;
 	if (!buffer_has_room_locked(log, bytes) && next > atomic_load(&log->durable_lsn))
 		want->flush = next;
 	if (wanted > atomic_load(&log->checkpoint_lsn))
@@ -147,6 +156,7 @@ static int reserve_in_turn(struct log *log, uint64_t bytes, uint64_t turn)
 	for (;;) {
 		struct space_want want = {0};
 		uint32_t ticket;
+		bool fits;
 		int err;
 
 		latch_x(&log->latch);
@@ -154,15 +164,18 @@ static int reserve_in_turn(struct log *log, uint64_t bytes, uint64_t turn)
 			unlatch_x(&log->latch);
 			return -BE_LOGDEAD;
 		}
-		if (turn == log->space_turn && space_has_room_locked(log, bytes)) {
+		/* The log may have become smaller meanwhile. */
+		fits = bytes <= log_reserve_max(log);
+		if (turn == log->space_turn && (!fits || space_has_room_locked(log, bytes))) {
 			uint64_t waiter;
 
-			grant_locked(log, bytes);
+			if (fits)
+				grant_locked(log, bytes);
 			log->space_turn++;
 			waiter = log_space_waiter_locked(log);
 			unlatch_x(&log->latch);
 			log_space_wake(log, waiter);
-			return 0;
+			return fits ? 0 : -EINVAL;
 		}
 		if (turn == log->space_turn)
 			space_want_locked(log, bytes, &want);
@@ -181,7 +194,7 @@ int log_reserve(struct log *log, uint64_t bytes)
 
 	check(log->started);
 	latch_check_may_wait();
-	if (bytes > log->reserve_max)
+	if (bytes > log_reserve_max(log))
 		return -EINVAL;
 	latch_x(&log->latch);
 	if (atomic_load(&log->dead))
@@ -207,8 +220,11 @@ static void reserved_drop_locked(struct log *log, uint64_t bytes, uint64_t holde
 	check(log->reserved >= bytes);
 	log->reserved -= bytes;
 	log->holders -= log->holders < holders ? log->holders : holders;
-	if (!log->reserved)
-		log->holders = 0;
+	if (log->reserved)
+		return;
+	log->holders = 0;
+	if (log->frozen)
+		waitq_wake_all(&log->frozen_queue);
 }
 
 void log_unreserve(struct log *log, uint64_t bytes)
@@ -398,7 +414,7 @@ void log_append(struct log *log, uint8_t *records, size_t bytes, struct log_tick
 	struct append append;
 	uint32_t crc;
 
-	check(log->started && size <= log->reserve_max);
+	check(log->started && size <= log_reserve_max(log));
 	check(records_valid(records, bytes));
 	crc = log_records_crc(log->epoch, records, bytes);
 	ticket->slot = log_slot_take(log);
@@ -440,23 +456,23 @@ lsn_t log_checkpoint_lsn(struct log *log)
 
 uint64_t log_capacity(const struct log *log)
 {
-	return log->shape.capacity;
+	return atomic_load(&((struct log *)log)->capacity_now);
 }
 
 enum log_mode log_mode(const struct log *log)
 {
 	check(log->started);
-	return log->medium.mode;
+	return (enum log_mode)atomic_load(&((struct log *)log)->mode_now);
 }
 
 uint32_t log_block_bytes(const struct log *log)
 {
-	return log->shape.block;
+	return atomic_load(&((struct log *)log)->block_now);
 }
 
 uint64_t log_buffer_bytes(const struct log *log)
 {
-	return log->buffer_bytes;
+	return atomic_load(&((struct log *)log)->buffer_now);
 }
 
 bool log_dead(struct log *log)

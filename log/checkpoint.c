@@ -38,6 +38,7 @@ int log_checkpoint_write(struct log *log, lsn_t lsn, lsn_t marked)
 	err = dev_flush(log->dev);
 	if (err)
 		return err;
+	log->checkpoint_older = atomic_load(&log->checkpoint_lsn);
 	log->checkpoint_slot = slot;
 	log->checkpoint_sequence = checkpoint.sequence;
 	log->checkpoint_marked = marked;
@@ -61,7 +62,8 @@ static int checkpoint_advance(struct log *log, lsn_t lsn)
 		lsn = durable;
 	if (lsn < now)
 		lsn = now;
-	if (lsn == now && marked == log->checkpoint_marked)
+	if (lsn == now && marked == log->checkpoint_marked &&
+	    !(log->scrub && log->checkpoint_older < now))
 		return 0;
 	err = log_checkpoint_write(log, lsn, marked);
 	if (err) {

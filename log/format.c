@@ -204,23 +204,81 @@ int log_header_parse(const struct disk_log_header *disk, const uint8_t uuid[16],
 	if (le64_get(disk->size_bytes) != size_bytes || size_bytes < LOG_RECORDS_START)
 		return -BE_DAMAGE;
 	shape->capacity = size_bytes - LOG_RECORDS_START;
+	memcpy(shape->volume, disk->volume, sizeof(shape->volume));
 	shape->first_lsn = le64_get(disk->first_lsn);
-	shape->block = le32_get(disk->block_size);
+	shape->block = shape->header_block = le32_get(disk->block_size);
 	return log_shape_valid(shape) ? 0 : -BE_DAMAGE;
 }
 
-static int header_write(struct device *dev, const struct log_shape *shape, const uint8_t uuid[16])
+int log_header_write(struct device *dev, const struct log_shape *shape, const uint8_t uuid[16])
 {
 	struct disk_log_header disk = {0};
 
 	memcpy(disk.magic, LOG_MAGIC, sizeof(disk.magic));
 	disk.version = le32_make(FORMAT_VERSION);
 	memcpy(disk.uuid, uuid, sizeof(disk.uuid));
+	memcpy(disk.volume, shape->volume, sizeof(disk.volume));
 	disk.size_bytes = le64_make(shape->capacity + LOG_RECORDS_START);
 	disk.first_lsn = le64_make(shape->first_lsn);
-	disk.block_size = le32_make(shape->block);
+	disk.block_size = le32_make(shape->header_block);
 	disk.crc = le32_make(header_crc(&disk));
-	return dev_write(dev, &disk, sizeof(disk), shape->offset);
+	return dev_write(dev, &disk, sizeof(disk),
+			 shape->offset + (shape->header_slot ? LOG_HEADER_1 : 0));
+}
+
+int log_header_read(struct device *dev, const uint8_t uuid[16], uint64_t size_bytes,
+		    struct log_shape *shape)
+{
+	int first = 0;
+
+	for (unsigned slot = 0; slot < 2; slot++) {
+		struct disk_log_header disk;
+		int err = dev_read(dev, &disk, sizeof(disk),
+				   shape->offset + (slot ? LOG_HEADER_1 : 0));
+
+		if (err)
+			return err;
+		shape->header_slot = slot;
+		err = log_header_parse(&disk, uuid, size_bytes, shape);
+		if (!err)
+			return 0;
+		first = slot ? first : err;
+	}
+	return first;
+}
+
+/* As far as a header can be judged without knowing what is expected. */
+static int header_judge(const struct disk_log_header *disk)
+{
+	if (memcmp(disk->magic, LOG_MAGIC, sizeof(disk->magic)))
+		return -BE_NOVOLUME;
+	if (le32_get(disk->crc) != header_crc(disk))
+		return -BE_DAMAGE;
+	return le32_get(disk->version) == FORMAT_VERSION ? 0 : -BE_VERSION;
+}
+
+int log_identify(struct device *dev, uint64_t offset, struct log_identity *out)
+{
+	const uint64_t at[2] = {offset, offset + LOG_HEADER_1};
+	int first = 0;
+
+	for (unsigned slot = 0; slot < 2; slot++) {
+		struct disk_log_header disk;
+		int err = -BE_NOVOLUME;
+
+		if (at[slot] + sizeof(disk) <= dev->size_bytes)
+			err = dev_read(dev, &disk, sizeof(disk), at[slot]);
+		if (!err)
+			err = header_judge(&disk);
+		if (!err) {
+			memcpy(out->uuid, disk.uuid, sizeof(out->uuid));
+			memcpy(out->volume, disk.volume, sizeof(out->volume));
+			out->size_bytes = le64_get(disk.size_bytes);
+			return 0;
+		}
+		first = slot ? first : err;
+	}
+	return first;
 }
 
 /* ------------------------------------------------------------- checkpoint */
@@ -266,7 +324,7 @@ bool log_checkpoint_parse(const struct disk_checkpoint *disk, const uint8_t uuid
 
 /* ------------------------------------------------------------------- mkfs */
 
-static int zero_range(struct device *dev, uint64_t offset, uint64_t bytes)
+int log_prewrite(struct device *dev, uint64_t offset, uint64_t bytes)
 {
 	uint8_t *zeros = calloc(1, ZERO_CHUNK_BYTES);
 	int err = 0;
@@ -284,28 +342,28 @@ static int zero_range(struct device *dev, uint64_t offset, uint64_t bytes)
 	return err;
 }
 
-int log_format_blocks(struct device *dev, uint64_t offset, uint64_t size_bytes,
-		      const uint8_t uuid[16], uint64_t generation, uint32_t block)
+static int format_log(struct device *dev, struct log_shape *shape, uint64_t size_bytes,
+		      const uint8_t uuid[16], uint64_t generation)
 {
-	struct log_shape shape = {
-		.offset = offset, .first_lsn = LSN_FIRST, .block = block,
-	};
 	struct checkpoint checkpoint = {
 		.lsn = LSN_FIRST, .marked_lsn = LSN_FIRST, .generation = generation,
 	};
-	const uint64_t at[2] = {offset + LOG_CHECKPOINT_0, offset + LOG_CHECKPOINT_1};
+	const uint64_t at[2] = {shape->offset + LOG_CHECKPOINT_0, shape->offset + LOG_CHECKPOINT_1};
 	struct disk_checkpoint disk;
 	int err;
 
-	check(block >= LOG_BLOCK_MIN && block <= LOG_BLOCK_MAX && !(block & (block - 1)));
-	if (size_bytes < LOG_RECORDS_START + LOG_CAPACITY_MIN(block))
+	check(shape->block >= LOG_BLOCK_MIN && shape->block <= LOG_BLOCK_MAX &&
+	      !(shape->block & (shape->block - 1)));
+	if (size_bytes < LOG_RECORDS_START + LOG_CAPACITY_MIN(shape->block))
 		return -BE_TOOSMALL;
-	shape.capacity = size_bytes - LOG_RECORDS_START;
-	if (!log_shape_valid(&shape))
+	shape->header_block = shape->block;
+	shape->first_lsn = LSN_FIRST;
+	shape->capacity = size_bytes - LOG_RECORDS_START;
+	if (!log_shape_valid(shape))
 		return -EINVAL;
-	err = zero_range(dev, offset, size_bytes);
+	err = log_prewrite(dev, shape->offset, size_bytes);
 	if (!err)
-		err = header_write(dev, &shape, uuid);
+		err = log_header_write(dev, shape, uuid);
 	for (unsigned i = 0; i < 2 && !err; i++) {
 		checkpoint.sequence = i + 1;
 		log_checkpoint_make(&disk, uuid, &checkpoint);
@@ -314,13 +372,39 @@ int log_format_blocks(struct device *dev, uint64_t offset, uint64_t size_bytes,
 	return err;
 }
 
+/* -EINVAL: its blocks are larger than any log's. */
+static int block_of(const struct device *dev, uint32_t *block)
+{
+	*block = dev->block_bytes ? dev->block_bytes : LOG_BLOCK_DEFAULT;
+	if (*block < LOG_BLOCK_MIN)
+		*block = LOG_BLOCK_MIN;
+	return *block > LOG_BLOCK_MAX ? -EINVAL : 0;
+}
+
+int log_format_blocks(struct device *dev, uint64_t offset, uint64_t size_bytes,
+		      const uint8_t uuid[16], uint64_t generation, uint32_t block)
+{
+	struct log_shape shape = {.offset = offset, .block = block};
+
+	memcpy(shape.volume, uuid, sizeof(shape.volume));
+	return format_log(dev, &shape, size_bytes, uuid, generation);
+}
+
 int log_format(struct device *dev, uint64_t offset, uint64_t size_bytes, const uint8_t uuid[16],
 	       uint64_t generation)
 {
-	uint32_t block = dev->block_bytes ? dev->block_bytes : LOG_BLOCK_DEFAULT;
+	uint32_t block;
+	int err = block_of(dev, &block);
 
-	if (block > LOG_BLOCK_MAX)
-		return -EINVAL;
-	return log_format_blocks(dev, offset, size_bytes, uuid, generation,
-				 block < LOG_BLOCK_MIN ? LOG_BLOCK_MIN : block);
+	return err ? err : log_format_blocks(dev, offset, size_bytes, uuid, generation, block);
+}
+
+int log_format_external(struct device *dev, uint64_t size_bytes, const uint8_t uuid[16],
+			const uint8_t volume[16], uint64_t generation)
+{
+	struct log_shape shape = {0};
+	int err = block_of(dev, &shape.block);
+
+	memcpy(shape.volume, volume, sizeof(shape.volume));
+	return err ? err : format_log(dev, &shape, size_bytes, uuid, generation);
 }

@@ -72,11 +72,25 @@ bool log_mode_parse(const char *name, enum log_mode *mode);
  */
 int log_format(struct device *dev, uint64_t offset, uint64_t size_bytes, const uint8_t uuid[16],
 	       uint64_t generation) must_check;
+/* The same of a log that has a UUID of its own. */
+int log_format_external(struct device *dev, uint64_t size_bytes, const uint8_t uuid[16],
+			const uint8_t volume[16], uint64_t generation) must_check;
+/* Zeros, for what is to become part of a log. */
+int log_prewrite(struct device *dev, uint64_t offset, uint64_t bytes) must_check;
+
+/* What the header of a log says. */
+struct log_identity {
+	uint8_t uuid[16], volume[16];
+	uint64_t size_bytes;
+};
+/* -BE_NOVOLUME: no log there; -BE_VERSION; -BE_DAMAGE; or an I/O error. */
+int log_identify(struct device *dev, uint64_t offset, struct log_identity *out) must_check;
 
 /* ---------------------------------------------------------- open and scan */
 
 struct log_place {
 	struct device *dev;   /* where the log is; not owned */
+	struct device *data;  /* where all else is, when that is another; NULL: on dev */
 	uint64_t offset;      /* of its header on the device */
 	uint64_t size_bytes;
 	uint8_t uuid[16];
@@ -98,6 +112,7 @@ struct checkpoint {
  * sequence).  INV-SB-3: any other generation or UUID is refused.
  *	-BE_NOVOLUME  no log here, or of another volume
  *	-BE_VERSION   newer format
+ *	-BE_OLDLOG    its generations are none of these
  *	-BE_DAMAGE    no usable checkpoint
  */
 int log_open(struct log **out, const struct log_place *place, uint64_t log_gen,
@@ -164,6 +179,7 @@ struct log_options {
 	/* 0 = a default; holds all that is appended and not yet durable.  Not in mapped mode. */
 	uint64_t buffer_bytes;
 	enum log_mode mode;         /* AUTO never fails for its own sake; others: -EOPNOTSUPP */
+	bool scrub; /* log_scrub() is called, and both checkpoint blocks follow at a stand-still */
 	void (*on_dead)(void *arg, int error); /* called once, by the thread that met the error */
 	void *on_dead_arg;
 };
@@ -234,6 +250,46 @@ bool log_dead(struct log *log);
  * checkpoint will free.  Nothing latched.
  */
 void log_fail(struct log *log, int error);
+
+/* ------------------------------------------------- another size or place */
+
+/*
+ * Stops granting reservations and returns when none is held any more: no
+ * mini-transaction is under way, and none begins.  Flushes, marks and checkpoints
+ * go on.  Not twice at a time.
+ */
+int log_freeze(struct log *log) must_check;
+void log_thaw(struct log *log);
+
+/*
+ * INV-LOG-8: a log that is frozen and empty (all durable, marked, in place and
+ * checkpointed) gets another size, another place, or both, and a new generation.
+ *
+ *	log_move_prepare()  header and both checkpoint blocks are durable where it
+ *	                    will be; where it is, the old size stays valid as well
+ *	the caller          says so in the superblock, durably: that is the switch
+ *	log_move_install()  cannot fail; then log_thaw()
+ *
+ * `to` names the new place.  At the same offset as before it is the same log with
+ * another size: it has a header in each of two places, and the superblock's size
+ * tells which one counts; its two checkpoint blocks are right for both sizes.
+ * Whatever bytes lie in the new place are told by the generation.
+ * -EBUSY: not empty.  -EOPNOTSUPP: not possible in this mode.  After any other
+ * error the log is dead.
+ */
+struct log_move;
+int log_move_prepare(struct log *log, const struct log_place *to, uint64_t generation,
+		     struct log_move **out) must_check;
+void log_move_install(struct log *log, struct log_move *move);
+
+/* ------------------------------------------------------------ scrubbing */
+
+/*
+ * Overwrites with zeros what both checkpoint blocks have passed, a bounded batch
+ * a call: 1 = there is more to do; 0 = nothing is left; or an error, which has
+ * failed the log.  One caller at a time, the one of log_checkpoint().
+ */
+int log_scrub(struct log *log) must_check;
 
 /*
  * Writes a checkpoint block for `lsn` (<= durable, all below in place) and

@@ -10,6 +10,8 @@
  *	gather.c      whether a group waits for more to come
  *	medium*.c     how a group becomes durable, by mode (INV-LOG-4)
  *	checkpoint.c  checkpoint blocks (INV-LOG-2)
+ *	move.c        another size or place (INV-LOG-8)
+ *	scrub.c       zeros behind the checkpoint (INV-LOG-9)
  *
  * README.md has the picture, the invariants with their reasons, and what a
  * recovery does after a crash at each step.
@@ -66,8 +68,11 @@ static_assert(LOG_CAPACITY_MIN(LOG_BLOCK_MAX) <= LOG_BYTES_MIN - LOG_RECORDS_STA
 
 /* Where the bytes are. */
 struct log_shape {
-	uint64_t offset;   /* of the header on the device */
+	uint64_t offset;   /* of the log on the device */
 	uint64_t capacity; /* a multiple of block */
+	uint32_t header_block; /* the header's; what log_medium_open() made of it is `block` */
+	uint8_t volume[16];
+	unsigned header_slot; /* which of its two places the header has */
 	lsn_t first_lsn;   /* a multiple of LOG_BLOCK_MAX */
 	uint32_t block;    /* from log_start() on: at least the medium's */
 };
@@ -118,11 +123,17 @@ struct log_gather {
 
 struct log {
 	/* constant after log_open() */
-	struct device *dev;
+	struct device *data; /* NULL: on dev */
 	struct stats *stats;
 	uint8_t uuid[16];
-	struct log_shape shape;
 	struct checkpoint found;
+
+	/*
+	 * [log_move_install() writes them, under the latch and while the log is frozen;
+	 * who has a reservation, leads a group or checkpoints reads them]
+	 */
+	struct device *dev;
+	struct log_shape shape;
 
 	/* the live part in memory, between log_open() and log_start(); one caller */
 	uint8_t *image;     /* byte with LSN l is image[l - image_start] */
@@ -131,14 +142,21 @@ struct log {
 	lsn_t image_limit;  /* nothing live lies at or above */
 	struct log_ahead ahead;
 
-	/* constant after log_start() */
-	bool started;
+	/* likewise, after log_start() */
 	uint64_t epoch;     /* generation of this mount */
 	struct log_medium medium;
 	bool mapped;        /* the buffer is the log itself */
 	uint8_t *buffer;    /* ring: log_buffer_at() */
 	uint64_t buffer_bytes; /* mapped: the capacity */
-	uint64_t reserve_max;
+	/* the same for everybody else: never together */
+	_Atomic uint64_t capacity_now, buffer_now, reserve_max;
+	_Atomic uint32_t block_now;
+	_Atomic uint32_t mode_now;
+
+	/* constant after log_start() */
+	bool started;
+	uint64_t buffer_wanted;
+	bool scrub;
 	struct log_slot *slots;
 	void (*on_dead)(void *arg, int error);
 	void *on_dead_arg;
@@ -157,6 +175,8 @@ struct log {
 	uint64_t space_turns;   /* given out; equal to space_turn: nobody waits */
 	void (*want_space)(void *arg, lsn_t lsn);
 	void *want_space_arg;
+	bool frozen;            /* nothing is granted */
+	lsn_t scrubbing;        /* no LSN at or above is granted: zeros are written; LSN_NONE */
 	/* [lock: latch] groups */
 	lsn_t group_start;      /* of the open group; next_lsn when it is empty */
 	lsn_t group_marks;      /* mapped: what its mark says, once it is open */
@@ -168,6 +188,7 @@ struct log {
 	bool leader_waits;      /* the leader of the next group is chosen */
 
 	struct waitq space_queue[LOG_SPACE_QUEUES];
+	struct waitq frozen_queue;  /* log_freeze(), for what is reserved */
 	struct waitq done_queue[2]; /* by parity of the group's number */
 	struct waitq leader_queue;
 	struct waitq copied_queue;
@@ -179,6 +200,9 @@ struct log {
 	unsigned checkpoint_slot;   /* written last */
 	uint64_t checkpoint_sequence;
 	lsn_t checkpoint_marked;    /* marked_lsn in it */
+	lsn_t checkpoint_older;     /* lsn in the other block */
+	lsn_t scrubbed;             /* the free part is zeros below, old bytes above */
+	bool scrub_unflushed;
 };
 
 static inline void log_stat(struct log *log, enum stat_id stat, uint64_t n)
@@ -227,6 +251,12 @@ size_t log_pad_bytes(const struct log_shape *shape, lsn_t end);
 /* As log_format(), with another block than the device's. */
 int log_format_blocks(struct device *dev, uint64_t offset, uint64_t size_bytes,
 		      const uint8_t uuid[16], uint64_t generation, uint32_t block) must_check;
+/* shape->offset and header_slot say where. */
+int log_header_write(struct device *dev, const struct log_shape *shape,
+		     const uint8_t uuid[16]) must_check;
+/* The header that is right for this size, at shape->offset, in either place. */
+int log_header_read(struct device *dev, const uint8_t uuid[16], uint64_t size_bytes,
+		    struct log_shape *shape) must_check;
 int log_header_parse(const struct disk_log_header *disk, const uint8_t uuid[16],
 		     uint64_t size_bytes, struct log_shape *shape) must_check;
 void log_checkpoint_make(struct disk_checkpoint *disk, const uint8_t uuid[16],
@@ -249,6 +279,8 @@ void log_slot_give(struct log *log, unsigned slot);
 /* The bytes held back by slot->uncopied are in the buffer. */
 void log_slot_copied(struct log *log, struct log_slot *slot);
 uint64_t log_reserve_limit(const struct log_shape *shape, uint64_t buffer_bytes);
+/* What is reserved, and `bytes` more, will lie below. */
+lsn_t log_promised_end_locked(const struct log *log, uint64_t bytes);
 void log_buffer_put(struct log *log, lsn_t lsn, const void *bytes, size_t len);
 void log_mark_put(struct log *log, lsn_t own, lsn_t durable);
 /*
@@ -279,6 +311,12 @@ bool log_gather_arrived_locked(struct log *log);
 uint64_t log_gather_pause_locked(struct log *log);
 /* The open group is closed: its callers. */
 uint64_t log_gather_closed_locked(struct log *log);
+
+/* ----------------------------------------------------------------- open.c */
+
+/* Buffer, limits and what log_capacity() and its kin tell, for shape and medium. */
+uint64_t log_buffer_size(const struct log_shape *shape, uint64_t wanted);
+void log_publish(struct log *log);
 
 /* ------------------------------------------------------------ checkpoint.c */
 

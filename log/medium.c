@@ -77,23 +77,39 @@ static int choose_block(struct log_medium *medium, uint64_t bytes, uint32_t bloc
 		       : 0;
 }
 
-int log_medium_open(struct log_medium *medium, struct device *dev, uint64_t offset, uint64_t bytes,
-		    uint32_t block, enum log_mode wanted)
+int log_medium_open(struct log_medium *medium, struct device *dev, struct device *data,
+		    const struct log_shape *shape, enum log_mode wanted)
 {
+	const uint64_t offset = shape->offset + LOG_RECORDS_START, bytes = shape->capacity;
 	enum log_mode mode = wanted;
 	int err;
 
-	*medium = (struct log_medium){.dev = dev};
+	*medium = (struct log_medium){.dev = dev, .data = data};
 	if (wanted == LOG_MODE_AUTO)
 		mode = dev->byte_addressable ? LOG_MODE_MAPPED : LOG_MODE_PWRITE;
 	err = open_as(medium, mode, offset, bytes);
 	if (err && wanted == LOG_MODE_AUTO)
 		err = open_as(medium, LOG_MODE_PWRITE, offset, bytes);
 	if (!err)
-		err = choose_block(medium, bytes, block);
+		err = choose_block(medium, bytes, shape->block);
 	if (err)
 		log_medium_close(medium);
 	return err;
+}
+
+/* INV-LOG-4: both are waited for, whatever becomes of one of them. */
+int log_medium_commit(struct log_medium *medium, struct dev_request *pieces, size_t count)
+{
+	struct dev_flush flush;
+	int err, data_err;
+
+	if (!medium->data)
+		return medium->ops->commit(medium, pieces, count);
+	dev_flush_begin(medium->data, &flush);
+	err = medium->ops->commit(medium, pieces, count);
+	os_point("log:committed");
+	data_err = dev_flush_end(&flush);
+	return err ? err : data_err;
 }
 
 void log_medium_close(struct log_medium *medium)

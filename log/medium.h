@@ -14,6 +14,10 @@
  * So what becomes durable_lsn afterwards is min(log, data), and was fixed before
  * either flush.
  *
+ * External log: data is on a device of its own, and gets a flush of its own, which
+ * begins before the group is written and is waited for when the group is durable.
+ * A commit that has no new data behind it does without.
+ *
  * What all of them share, and write.c relies on: one commit at a time, each
  * begins where the one before ended, at a block boundary.
  */
@@ -28,7 +32,7 @@ struct log_medium_ops {
 	/*
 	 * The pieces of one group, in order; their bytes lie in log->buffer.  An
 	 * error is final.  Between what is written and what makes it durable:
-	 * os_point("log:written").
+	 * os_point("log:written").  What is on medium->data is not its business.
 	 */
 	int (*commit)(struct log_medium *medium, struct dev_request *pieces, size_t count);
 };
@@ -36,15 +40,23 @@ struct log_medium_ops {
 struct log_medium {
 	const struct log_medium_ops *ops;
 	enum log_mode mode;
-	struct device *dev;  /* of the log and of all data; not owned */
+	struct device *dev;  /* of the log; not owned */
+	struct device *data; /* of all data, when that is another; else NULL; not owned */
 	struct device *lane; /* direct, dsync: the way to the log */
 	struct dev_map map;  /* mapped: the records, all of the lap */
 	uint32_t block;      /* what the medium writes as a whole: groups are padded to it */
 };
 
-/* offset and bytes: of the records on the device; block: of the log's header. */
-int log_medium_open(struct log_medium *medium, struct device *dev, uint64_t offset, uint64_t bytes,
-		    uint32_t block, enum log_mode wanted) must_check;
+struct log_shape;
+/* shape: of the log's header. */
+int log_medium_open(struct log_medium *medium, struct device *dev, struct device *data,
+		    const struct log_shape *shape, enum log_mode wanted) must_check;
+/*
+ * Has the medium's operations make the group durable, and the data beside them when
+ * it is elsewhere.
+ */
+int log_medium_commit(struct log_medium *medium, struct dev_request *pieces,
+		      size_t count) must_check;
 void log_medium_close(struct log_medium *medium);
 
 extern const struct log_medium_ops log_medium_flushed; /* pwrite, direct */

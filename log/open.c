@@ -24,11 +24,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* The block to use, or -BE_DAMAGE. */
+/* The block to use, -BE_DAMAGE or -BE_OLDLOG. */
 static int checkpoint_choose(const struct checkpoint found[2], const bool valid[2],
 			     uint64_t log_gen, uint64_t mount_gen)
 {
-	int best = -BE_DAMAGE;
+	int best = valid[0] || valid[1] ? -BE_OLDLOG : -BE_DAMAGE;
 
 	for (int i = 0; i < 2; i++) {
 		const struct checkpoint *c = &found[i];
@@ -42,7 +42,7 @@ static int checkpoint_choose(const struct checkpoint found[2], const bool valid[
 	/* INV-SB-3: somebody wrote to this log whom the superblock does not know. */
 	for (int i = 0; i < 2 && best >= 0; i++)
 		if (valid[i] && found[i].generation > found[best].generation)
-			return -BE_DAMAGE;
+			return -BE_OLDLOG;
 	return best;
 }
 
@@ -72,7 +72,6 @@ static int checkpoint_find(struct log *log, uint64_t log_gen, uint64_t mount_gen
 
 int log_open(struct log **out, const struct log_place *place, uint64_t log_gen, uint64_t mount_gen)
 {
-	struct disk_log_header header;
 	struct log *log;
 	int err = -BE_NOVOLUME;
 
@@ -81,17 +80,15 @@ int log_open(struct log **out, const struct log_place *place, uint64_t log_gen, 
 	if (!log)
 		return -ENOMEM;
 	log->dev = place->dev;
+	log->data = place->data;
 	log->stats = place->stats;
 	memcpy(log->uuid, place->uuid, sizeof(log->uuid));
 	log->shape.offset = place->offset;
 	latch_init(&log->latch, RANK_LOG, 0);
-	if (place->size_bytes < sizeof(header) || place->offset > place->dev->size_bytes ||
+	if (place->size_bytes < LOG_RECORDS_START || place->offset > place->dev->size_bytes ||
 	    place->size_bytes > place->dev->size_bytes - place->offset)
 		goto out;
-	err = dev_read(log->dev, &header, sizeof(header), place->offset);
-	if (err)
-		goto out;
-	err = log_header_parse(&header, log->uuid, place->size_bytes, &log->shape);
+	err = log_header_read(log->dev, log->uuid, place->size_bytes, &log->shape);
 	if (err)
 		goto out;
 	err = checkpoint_find(log, log_gen, mount_gen);
@@ -100,6 +97,8 @@ int log_open(struct log **out, const struct log_place *place, uint64_t log_gen, 
 	log->image_start = log->found.lsn / log->shape.block * log->shape.block;
 	log->image_loaded = log->image_start;
 	log->image_limit = log->found.lsn + log->shape.capacity;
+	atomic_store(&log->capacity_now, log->shape.capacity);
+	atomic_store(&log->block_now, log->shape.block);
 	*out = log;
 	log = NULL;
 out:
@@ -113,7 +112,7 @@ const struct checkpoint *log_found_checkpoint(const struct log *log)
 }
 
 /* The size asked for, in blocks, within what the log can use and the scan relies on. */
-static uint64_t buffer_size(const struct log_shape *shape, uint64_t wanted)
+uint64_t log_buffer_size(const struct log_shape *shape, uint64_t wanted)
 {
 	const uint64_t least = LOG_HEADROOM_GROUPS * LOG_GROUP_OVERHEAD(shape->block);
 	uint64_t most = shape->capacity / 2;
@@ -129,21 +128,31 @@ static uint64_t buffer_size(const struct log_shape *shape, uint64_t wanted)
 	return wanted / shape->block * shape->block;
 }
 
+void log_publish(struct log *log)
+{
+	atomic_store(&log->capacity_now, log->shape.capacity);
+	atomic_store(&log->buffer_now, log->buffer_bytes);
+	atomic_store(&log->block_now, log->shape.block);
+	atomic_store(&log->mode_now, log->medium.mode);
+	atomic_store(&log->reserve_max,
+		     log_reserve_limit(&log->shape,
+				       log->mapped ? LOG_BUFFER_BYTES_MAX : log->buffer_bytes));
+}
+
 static int buffer_allocate(struct log *log, uint64_t wanted)
 {
 	if (log->mapped) {
 		log->buffer_bytes = log->shape.capacity;
 		log->buffer = log->medium.map.at;
 	} else {
-		log->buffer_bytes = buffer_size(&log->shape, wanted);
+		log->buffer_bytes = log_buffer_size(&log->shape, wanted);
 		log->buffer = aligned_alloc(LOG_BLOCK_MAX,
 					    lsn_round_up(log->buffer_bytes, LOG_BLOCK_MAX));
 	}
 	log->slots = aligned_alloc(_Alignof(struct log_slot), LOG_SLOTS * sizeof(*log->slots));
 	if (!log->buffer || !log->slots)
 		return -ENOMEM;
-	log->reserve_max = log_reserve_limit(&log->shape, log->mapped ? LOG_BUFFER_BYTES_MAX
-								      : log->buffer_bytes);
+	log_publish(log);
 	for (unsigned i = 0; i < LOG_SLOTS; i++) {
 		atomic_init(&log->slots[i].taken, 0);
 		atomic_init(&log->slots[i].uncopied, LSN_NONE);
@@ -174,19 +183,22 @@ int log_start(struct log *log, lsn_t lsn, uint64_t generation, const struct log_
 	/* An epoch that was in use would make old bytes valid again. */
 	if (generation <= log->found.generation)
 		return -EINVAL;
-	err = log_medium_open(&log->medium, log->dev, log->shape.offset + LOG_RECORDS_START,
-			      log->shape.capacity, log->shape.block, options->mode);
+	err = log_medium_open(&log->medium, log->dev, log->data, &log->shape, options->mode);
 	if (err)
 		return err;
 	log->mapped = log->medium.mode == LOG_MODE_MAPPED;
 	log->shape.block = log->medium.block;
 	lsn = lsn_round_up(lsn, log->shape.block);
 	log->epoch = generation;
+	log->buffer_wanted = options->buffer_bytes;
+	log->scrub = options->scrub;
+	log->scrubbing = LSN_NONE;
 	log->on_dead = options->on_dead;
 	log->on_dead_arg = options->on_dead_arg;
 	err = buffer_allocate(log, options->buffer_bytes);
 	for (int i = 0; i < 2 && !err; i++)
 		err = log_checkpoint_write(log, lsn, lsn);
+	os_point("log:started");
 	if (err) {
 		buffer_free(log);
 		return err;
@@ -199,6 +211,8 @@ int log_start(struct log *log, lsn_t lsn, uint64_t generation, const struct log_
 	atomic_store(&log->checkpoint_lsn, lsn);
 	log->group_start = lsn;
 	log->flight_end = lsn;
+	log->checkpoint_older = lsn;
+	log->scrubbed = lsn;
 	log->started = true;
 	return 0;
 }

@@ -45,6 +45,7 @@ static void wake_everybody(struct log *log)
 	waitq_wake_all(&log->done_queue[0]);
 	waitq_wake_all(&log->done_queue[1]);
 	waitq_wake_all(&log->leader_queue);
+	waitq_wake_all(&log->frozen_queue);
 }
 
 void log_fail(struct log *log, int error)
@@ -148,7 +149,7 @@ static int group_commit(struct log *log, const struct log_group *group)
 		};
 		at += len;
 	}
-	return log->medium.ops->commit(&log->medium, requests, count);
+	return log_medium_commit(&log->medium, requests, count);
 }
 
 static void group_durable(struct log *log, const struct log_group *group, uint64_t flight_ns)

@@ -21,6 +21,7 @@ static const char usage[] =
 	"  -s, --size=SIZE        size of the volume; needed when the file is not there yet\n"
 	"  -p, --page-size=SIZE   metadata pages: 4K, 8K, 16K, 32K or 64K (default 16K)\n"
 	"  -l, --log-size=SIZE    redo log (default: an eighth of the volume, at most 256M)\n"
+	"  -j, --journal=LOG      put the redo log into this other file or device\n"
 	"  -L, --label=LABEL      name of the volume, at most 63 bytes\n"
 	"  -U, --uuid=UUID        its identity (default: random)\n"
 	"  -f, --force            overwrite whatever is there\n"
@@ -35,6 +36,7 @@ static const struct option long_options[] = {
 	{"size", required_argument, NULL, 's'},
 	{"page-size", required_argument, NULL, 'p'},
 	{"log-size", required_argument, NULL, 'l'},
+	{"journal", required_argument, NULL, 'j'},
 	{"label", required_argument, NULL, 'L'},
 	{"uuid", required_argument, NULL, 'U'},
 	{"force", no_argument, NULL, 'f'},
@@ -110,6 +112,9 @@ static bool set_option(struct mkfs_options *options, int option, const char *val
 		return set_page_size(options, value);
 	case 'l':
 		return set_log_size(options, value);
+	case 'j':
+		options->log_path = value;
+		return true;
 	case 'L':
 		return set_label(options, value);
 	case 'U':
@@ -133,6 +138,7 @@ static void set_defaults(struct mkfs_options *options)
 	options->format.root_uid = getuid();
 	options->format.root_gid = getgid();
 	uuid_generate(options->format.uuid);
+	uuid_generate(options->format.log_uuid);
 	os_random_bytes(options->format.hash_seed, sizeof(options->format.hash_seed));
 }
 
@@ -141,7 +147,7 @@ enum options_verdict options_parse(int argc, char **argv, struct mkfs_options *o
 	int option;
 
 	set_defaults(options);
-	while ((option = getopt_long(argc, argv, "s:p:l:L:U:fnqhV", long_options, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "s:p:l:j:L:U:fnqhV", long_options, NULL)) != -1) {
 		if (option == 'h') {
 			fputs(usage, stdout);
 			return OPTIONS_DONE;

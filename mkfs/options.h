@@ -8,6 +8,7 @@
 
 struct mkfs_options {
 	const char *path;
+	const char *log_path; /* -j: the log is there; NULL: within the volume */
 	uint64_t size_bytes; /* 0 = what the file or device has */
 	bool force, dry_run, quiet;
 	struct format_params format; /* all but the size */

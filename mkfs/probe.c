@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
+#include <uuid.h>
 
 #define SIGNATURES_MAX 64 /* of one device: more is not a device but an attempt */
 
@@ -79,13 +80,36 @@ out:
 	return rc;
 }
 
+/* The log of a volume that lies elsewhere. */
+static int probe_log(struct device *dev, char what[PROBE_TEXT_BYTES])
+{
+	struct log_identity id;
+	int rc = log_identify(dev, 0, &id);
+	char uuid[37];
+
+	if (rc == -BE_NOVOLUME)
+		return 0;
+	if (rc == 0) {
+		uuid_unparse(id.volume, uuid);
+		snprintf(what, PROBE_TEXT_BYTES, "the redo log of blinkfs volume %s", uuid);
+	} else if (rc == -BE_DAMAGE || rc == -BE_VERSION) {
+		snprintf(what, PROBE_TEXT_BYTES, "a blinkfs redo log (%s)",
+			 rc == -BE_DAMAGE ? "damaged" : "of a newer version");
+	} else {
+		return error_errno(rc);
+	}
+	return -EEXIST;
+}
+
 int probe_contents(struct device *dev, char what[PROBE_TEXT_BYTES])
 {
 	struct disk_superblock sb;
 	int rc = superblock_read(dev, &sb, NULL);
 
-	if (rc == -BE_NOVOLUME)
-		return probe_foreign(dev, what);
+	if (rc == -BE_NOVOLUME) {
+		rc = probe_log(dev, what);
+		return rc ? rc : probe_foreign(dev, what);
+	}
 	if (rc == 0 && sb.label[0])
 		snprintf(what, PROBE_TEXT_BYTES, "a blinkfs volume (label '%.64s')",
 			 (const char *)sb.label);
@@ -98,6 +122,18 @@ int probe_contents(struct device *dev, char what[PROBE_TEXT_BYTES])
 	else
 		return error_errno(rc);
 	return -EEXIST;
+}
+
+/* A log that was here would be recognised behind the new superblock. */
+static int wipe_log(struct device *dev)
+{
+	static const uint8_t zeros[LOG_HEADER_BYTES];
+	const uint64_t at[] = {0, LOG_HEADER_1};
+	int rc = 0;
+
+	for (unsigned i = 0; i < array_count(at) && !rc; i++)
+		rc = dev_write(dev, zeros, sizeof(zeros), at[i]);
+	return rc;
 }
 
 int probe_wipe(struct device *dev)
@@ -115,5 +151,5 @@ int probe_wipe(struct device *dev)
 			rc = -EIO;
 	}
 	probe_close(fd, probe);
-	return rc;
+	return rc ? rc : wipe_log(dev);
 }

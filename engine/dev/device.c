@@ -184,6 +184,42 @@ int dev_flush_written(struct device *dev)
 	return atomic_load(&dev->flushed) >= atomic_load(&dev->written) ? 0 : dev_flush(dev);
 }
 
+void dev_flush_begin(struct device *dev, struct dev_flush *flush)
+{
+	check(!dev->base);
+	*flush = (struct dev_flush){.dev = dev, .written = atomic_load(&dev->written)};
+	flush->needed = atomic_load(&dev->flushed) < flush->written;
+	if (flush->needed && dev->ops->flush_begin)
+		dev->ops->flush_begin(dev, flush);
+}
+
+int dev_flush_end(struct dev_flush *flush)
+{
+	struct device *dev = flush->dev;
+	int error;
+
+	if (!flush->needed)
+		return 0;
+	error = dev->ops->flush_end ? dev->ops->flush_end(flush) : dev->ops->flush(dev);
+	if (!error)
+		count_flush(dev, flush->written);
+	return error;
+}
+
+int dev_resize(struct device *dev, uint64_t size_bytes)
+{
+	int error;
+
+	if (size_bytes == dev->size_bytes)
+		return 0;
+	if (dev->read_only)
+		return -EROFS;
+	error = dev->ops->resize ? dev->ops->resize(dev, size_bytes) : -EOPNOTSUPP;
+	if (!error)
+		dev->size_bytes = size_bytes;
+	return error;
+}
+
 void dev_close(struct device *dev)
 {
 	if (dev)

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 struct device;
+struct dev_flush;
 struct dev_map;
 
 /* One element of a batch. */
@@ -40,6 +41,9 @@ struct device_ops {
 	int (*flush)(struct device *dev);
 	void (*close)(struct device *dev);
 	/* The rest may be NULL: not supported. */
+	void (*flush_begin)(struct device *dev, struct dev_flush *flush);
+	int (*flush_end)(struct dev_flush *flush);
+	int (*resize)(struct device *dev, uint64_t size_bytes);
 	int (*open_lane)(struct device *dev, unsigned flags, uint64_t offset, uint64_t len,
 			 struct device **out);
 	int (*write_beside_flush)(struct device *lane, struct dev_request *requests, size_t count);
@@ -50,7 +54,7 @@ struct device_ops {
 
 struct device {
 	const struct device_ops *ops;
-	uint64_t size_bytes;     /* fixed while open */
+	uint64_t size_bytes;     /* changed by dev_resize() only */
 	bool read_only;
 	bool byte_addressable;   /* its bytes can be mapped and made durable without a flush */
 	uint32_t block_bytes;    /* what the medium writes as a whole; 0 = unknown */
@@ -71,6 +75,25 @@ int dev_flush(struct device *dev) must_check;
 int dev_flush_written(struct device *dev) must_check;
 /* Makes durable what had ended when dev->written was read as `written`; nothing to do, if it is. */
 int dev_flush_up_to(struct device *dev, uint64_t written) must_check;
+/*
+ * A flush beside other things that the caller does meanwhile, such as writing to
+ * another device: what had ended before _begin() is durable when _end() returns
+ * 0.  Nothing is done when all of it is durable already.  One at a time for each
+ * device; a _begin() is always followed by its _end().
+ */
+struct dev_flush {
+	struct device *dev;
+	uint64_t written;
+	bool needed;
+	void *ring; /* what file.c has under way */
+};
+void dev_flush_begin(struct device *dev, struct dev_flush *flush);
+int dev_flush_end(struct dev_flush *flush) must_check;
+/*
+ * The size of a regular file changes; nobody else uses the device meanwhile.
+ * -EOPNOTSUPP where it cannot (a block device), unless it is so already.
+ */
+int dev_resize(struct device *dev, uint64_t size_bytes) must_check;
 void dev_close(struct device *dev); /* NULL is allowed */
 
 /* --- lanes: another way to a region of the same medium -------------------- */
@@ -185,6 +208,12 @@ int dev_record_state(struct device *dev, size_t event, enum dev_cut_mode mode, u
  * dev_flush() unless the map is byte-addressable, dev_unmap(), and here.
  */
 void dev_record_look(struct device *dev);
+/*
+ * Two devices that lose their power together: both start recording, and the
+ * events of one that happened before event `event` of the other can be told.
+ */
+void dev_record_start_pair(struct device *dev, struct device *other);
+size_t dev_record_before(struct device *dev, const struct device *other, size_t event);
 /* Number of writes that a cut just before `event` may lose: seeds below it try each _ONE. */
 size_t dev_record_undecided(struct device *dev, size_t event);
 

@@ -114,14 +114,29 @@ int file_reopen(int fd, int os_flags)
 
 static int open_flushers(struct file_device *file)
 {
+	int os_flags = file->dev.read_only ? O_RDONLY : O_RDWR;
+
 	for (unsigned i = 0; i < FLUSHERS; i++) {
-		int fd = file_reopen(file->fd, file->dev.read_only ? O_RDONLY : O_RDWR);
+		int fd = file_reopen(file->fd, os_flags);
 
 		if (fd < 0)
 			return fd;
 		file->flusher[i].fd = fd;
 	}
-	return 0;
+	file->beside_fd = file_reopen(file->fd, os_flags);
+	return file->beside_fd < 0 ? file->beside_fd : 0;
+}
+
+static int file_resize(struct device *dev, uint64_t size_bytes)
+{
+	struct file_device *file = file_device(dev);
+
+	if (file->is_block)
+		return -EOPNOTSUPP;
+	while (ftruncate(file->fd, (off_t)size_bytes) != 0)
+		if (errno != EINTR)
+			return -errno;
+	return fsync(file->fd) != 0 ? -errno : 0;
 }
 
 /* --- opening ------------------------------------------------------------- */
@@ -232,6 +247,8 @@ void file_close(struct device *dev)
 	for (unsigned i = 0; i < FLUSHERS; i++)
 		if (file->flusher[i].fd >= 0)
 			close(file->flusher[i].fd);
+	if (file->beside_fd >= 0)
+		close(file->beside_fd);
 	if (file->fd >= 0)
 		close(file->fd);
 	free(file);
@@ -243,6 +260,9 @@ static const struct device_ops file_ops = {
 	.batch = file_batch,
 	.flush = file_flush,
 	.close = file_close,
+	.flush_begin = file_flush_begin,
+	.flush_end = file_flush_end,
+	.resize = file_resize,
 	.open_lane = file_open_lane,
 	.map = file_map,
 	.persist = file_persist,
@@ -287,7 +307,7 @@ int dev_open_file(struct device **out, const char *path, unsigned flags, uint64_
 		return -ENOMEM;
 	file->dev.ops = &file_ops;
 	file->dev.read_only = flags & DEV_READ_ONLY;
-	file->fd = -1;
+	file->fd = file->beside_fd = -1;
 	for (unsigned i = 0; i < FLUSHERS; i++) {
 		latch_init(&file->flusher[i].latch, RANK_DEVICE, i);
 		file->flusher[i].fd = -1;

@@ -28,6 +28,7 @@ struct file_device {
 		struct latch latch; /* held over a flush through fd */
 		int fd;
 	} flusher[FLUSHERS];     /* not of a lane */
+	int beside_fd;           /* for flushes that begin and end; not of a lane */
 	_Atomic int flush_error; /* sticky; not of a lane */
 	atomic_bool no_rings;    /* the kernel will never give one */
 	_Atomic(struct io_uring *) rings[RINGS_KEPT];
@@ -60,6 +61,8 @@ void file_sleep(uint64_t ns);
 int file_batch(struct device *dev, struct dev_request *requests, size_t count) must_check;
 int file_write_beside_flush(struct device *lane, struct dev_request *requests,
 			    size_t count) must_check;
+void file_flush_begin(struct device *dev, struct dev_flush *flush);
+int file_flush_end(struct dev_flush *flush) must_check;
 void file_rings_close(struct file_device *file);
 
 /* ------------------------------------------------------------- file_lane.c */

@@ -84,6 +84,7 @@ int file_open_lane(struct device *dev, unsigned flags, uint64_t offset, uint64_t
 	snprintf(lane->dev.path, sizeof(lane->dev.path), "%s", dev->path);
 	for (unsigned i = 0; i < FLUSHERS; i++)
 		lane->flusher[i].fd = -1;
+	lane->beside_fd = -1;
 	lane->fd = open_description(file, flags);
 	error = lane->fd < 0 ? lane->fd : take_lock(file, lane->fd, offset, len);
 	if (error) {

@@ -268,6 +268,45 @@ int file_write_beside_flush(struct device *dev, struct dev_request *requests, si
 	return error ? error : first_error(requests, count);
 }
 
+/* --- a flush that begins and ends ----------------------------------------- */
+
+/*
+ * INV-DEV-5: through a description of its own, which no other flush uses: there
+ * is one of these at a time.  Without a ring all of it is done at the end.
+ */
+void file_flush_begin(struct device *dev, struct dev_flush *flush)
+{
+	struct file_device *file = file_device(dev);
+	struct slice slice = {.flush_fd = file->beside_fd};
+	struct io_uring *ring = ring_take(file);
+
+	if (!ring)
+		return;
+	prepare_flush(ring, &slice);
+	if (io_uring_submit(ring) == 1)
+		flush->ring = ring;
+	else
+		ring_destroy(ring);
+}
+
+int file_flush_end(struct dev_flush *flush)
+{
+	struct file_device *file = file_device(flush->dev);
+	struct slice slice = {.flush_fd = file->beside_fd, .flush_result = RESULT_PENDING};
+	int error, sticky = 0;
+
+	if (flush->ring) {
+		reap(flush->ring, &slice, 1);
+		ring_put(file, flush->ring);
+	}
+	error = slice.flush_result;
+	if (error == RESULT_PENDING)
+		error = fdatasync(slice.flush_fd) ? -errno : 0;
+	if (error)
+		atomic_compare_exchange_strong(&file->flush_error, &sticky, error);
+	return error ? error : atomic_load(&file->flush_error);
+}
+
 void file_rings_close(struct file_device *file)
 {
 	for (unsigned i = 0; i < RINGS_KEPT; i++) {

@@ -70,6 +70,7 @@ static struct event *append(struct memory_device *mem)
 	struct event *event = &mem->events[mem->event_count++];
 
 	*event = (struct event){
+		.order = atomic_fetch_add(mem->pair_order ? mem->pair_order : &mem->order, 1),
 		.ended = NEVER,
 		.settled_at = SIZE_MAX,
 		.after = sparse_share(mem->contents),
@@ -374,6 +375,30 @@ void dev_record_start(struct device *dev)
 	mem->recording = true;
 	mem->recording_id++;
 	unlatch_x(&mem->latch);
+}
+
+void dev_record_start_pair(struct device *dev, struct device *other)
+{
+	dev_record_start(dev);
+	memory_device(other)->pair_order = &memory_device(dev)->order;
+	dev_record_start(other);
+}
+
+size_t dev_record_before(struct device *dev, const struct device *other, size_t event)
+{
+	struct memory_device *mem = memory_device(dev), *pair = memory_device(other);
+	uint64_t order = UINT64_MAX;
+	size_t count = 0;
+
+	latch_s(&pair->latch);
+	if (event < pair->event_count)
+		order = pair->events[event].order;
+	unlatch_s(&pair->latch);
+	latch_s(&mem->latch);
+	while (count < mem->event_count && mem->events[count].order < order)
+		count++;
+	unlatch_s(&mem->latch);
+	return count;
 }
 
 void dev_record_stop(struct device *dev)

@@ -21,6 +21,7 @@ enum event_kind {
 
 struct event {
 	enum event_kind kind;
+	uint64_t order;       /* among the events of this device and its pair */
 	bool is_line;         /* a line of the map, not yet on its way by itself */
 	uint64_t offset;      /* of a write */
 	size_t len;
@@ -47,6 +48,8 @@ struct memory_device {
 	struct dev_map *map;     /* at most one at a time */
 	uint8_t *lines_seen;     /* the map as of the last look */
 	uint64_t beside_calls;
+	_Atomic uint64_t order;  /* the next event's */
+	_Atomic uint64_t *pair_order; /* the other's, when it counts for both; else NULL */
 
 	_Atomic unsigned fault_mask; /* set under the latch, looked at without */
 	uint64_t fault_after;

@@ -15,8 +15,11 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define DIR_INO 1u
+#define COMMAND_INO 2u
+#define COMMAND_COOKIE 4u
 #define STATS_COOKIE 3u
 #define FIRST_SNAPSHOT_INO 16u
 #define SNAPSHOTS_MAX 256u
@@ -104,6 +107,26 @@ static struct core_attr snapshot_attr(const struct snapshot *snapshot)
 	};
 }
 
+/* Only its owner, and root, can open it: the kernel looks at the mode. */
+static struct core_attr command_attr(const struct control *control)
+{
+	return (struct core_attr){
+		.ino = COMMAND_INO,
+		.mode = S_IFREG | 0600,
+		.nlink = 1,
+		.uid = geteuid(),
+		.gid = getegid(),
+		.atime = control->opened,
+		.mtime = control->opened,
+		.ctime = control->opened,
+	};
+}
+
+bool control_takes_commands(fuse_ino_t node)
+{
+	return node_view(node) == VIEW_CONTROL && node_ino(node) == COMMAND_INO;
+}
+
 /* ---------------------------------------------------------------- look-up */
 
 static struct snapshot *snapshot_take(struct server *server)
@@ -173,11 +196,14 @@ static void lookup_stats(fuse_req_t req)
 void control_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct core_attr attr = dir_attr(req_server(req)->control);
+	struct core_attr command = command_attr(req_server(req)->control);
 
 	if (parent == FUSE_ROOT_ID || strcmp(name, ".") == 0)
 		reply_entry(req, 0, VIEW_CONTROL, &attr);
 	else if (strcmp(name, "stats") == 0)
 		lookup_stats(req);
+	else if (strcmp(name, "control") == 0)
+		reply_entry(req, 0, VIEW_CONTROL, &command);
 	else
 		reply_status(req, -ENOENT);
 }
@@ -214,7 +240,9 @@ void control_getattr(fuse_req_t req, fuse_ino_t node)
 	struct core_attr attr = dir_attr(control);
 	int rc = 0;
 
-	if (node_ino(node) != DIR_INO) {
+	if (node_ino(node) == COMMAND_INO) {
+		attr = command_attr(control);
+	} else if (node_ino(node) != DIR_INO) {
 		struct snapshot *snapshot;
 
 		latch_s(&control->latch);
@@ -239,9 +267,9 @@ void control_read(fuse_req_t req, fuse_ino_t node, size_t len, uint64_t offset)
 
 	latch_s(&control->latch);
 	snapshot = *find_locked(control, node);
-	if (!snapshot && !rc)
+	if (!snapshot && !rc && node_ino(node) != COMMAND_INO)
 		rc = -ESTALE;
-	if (!rc && offset < snapshot->len) {
+	if (snapshot && !rc && offset < snapshot->len) {
 		done = len < snapshot->len - offset ? len : snapshot->len - offset;
 		memcpy(buf, snapshot->text + offset, done);
 	}
@@ -261,6 +289,11 @@ int control_readdir(fuse_ino_t node, uint64_t cookie, core_emit emit, void *arg)
 		 .name_len = 5,
 		 .ino = FIRST_SNAPSHOT_INO,
 		 .cookie = STATS_COOKIE,
+		 .type = S_IFREG},
+		{.name = "control",
+		 .name_len = 7,
+		 .ino = COMMAND_INO,
+		 .cookie = COMMAND_COOKIE,
 		 .type = S_IFREG},
 	};
 

@@ -4,7 +4,8 @@
  * It is found by name but not listed.  Its node ids have VIEW_CONTROL in their
  * high bits; nothing of it is on the volume.
  *
- *	.blinkfs/stats   counters and gauges of the mount, as JSON
+ *	.blinkfs/stats     counters and gauges of the mount, as JSON
+ *	.blinkfs/control   takes commands (command.h), from whoever mounted; empty
  */
 #ifndef BLINKFS_SERVER_CONTROL_H
 #define BLINKFS_SERVER_CONTROL_H
@@ -25,6 +26,9 @@ void control_getattr(fuse_req_t req, fuse_ino_t node);
 void control_read(fuse_req_t req, fuse_ino_t node, size_t len, uint64_t offset);
 void control_forget(struct control *control, fuse_ino_t node, uint64_t count);
 int control_readdir(fuse_ino_t node, uint64_t cookie, core_emit emit, void *arg) must_check;
+
+/* Is this the file that takes commands? */
+bool control_takes_commands(fuse_ino_t node);
 
 /* stats.c: the text, to be freed; NULL: no memory. */
 char *stats_json(struct server *server);

@@ -4,11 +4,13 @@
  *	blinkfs [-f] [-o OPTION,...] VOLUME DIR
  *	blinkfs dump ...
  *	blinkfs sync DIR
+ *	blinkfs log-resize DIR SIZE
  *
  * What can be found wrong is found before the fork, in the order in which a
  * user would correct it.
  */
 #include "engine/base/message.h"
+#include "fs/server/command.h"
 #include "fs/server/place.h"
 #include "fs/server/serve.h"
 #include "fs/server/session.h"
@@ -53,7 +55,9 @@ static int run(struct server_options *options)
 {
 	if (options->remount)
 		return session_remount(options) ? EXIT_NOT_MOUNTED : EXIT_DONE;
-	if (make_absolute(&options->volume_path) || place_prepare(&options->mount_dir))
+	if (make_absolute(&options->volume_path) ||
+	    (options->log_path && make_absolute(&options->log_path)) ||
+	    place_prepare(&options->mount_dir))
 		return EXIT_NOT_MOUNTED;
 	return mount_volume(options);
 }
@@ -68,6 +72,8 @@ int main(int argc, char **argv)
 		return dump_main(argc - 1, argv + 1);
 	if (argc > 1 && strcmp(argv[1], "sync") == 0)
 		return sync_main(argc - 1, argv + 1);
+	if (argc > 1 && strcmp(argv[1], "log-resize") == 0)
+		return log_resize_main(argc - 1, argv + 1);
 	switch (options_parse(argc, argv, &options)) {
 	case OPTIONS_DONE:
 		exit_code = EXIT_DONE;

@@ -47,6 +47,10 @@ void op_readdir(fuse_req_t req, fuse_ino_t node, size_t cap, off_t cookie,
 void op_readdirplus(fuse_req_t req, fuse_ino_t node, size_t cap, off_t cookie,
 		    struct fuse_file_info *fi);
 
+/* ops_ioctl.c */
+void op_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, void *arg, struct fuse_file_info *fi,
+	      unsigned flags, const void *in, size_t in_size, size_t out_size);
+
 /* init.c */
 void op_init(void *userdata, struct fuse_conn_info *conn);
 

@@ -20,6 +20,7 @@ static const char usage[] =
 	"usage: blinkfs [-f] [-o OPTION,...] VOLUME DIR   mount VOLUME on DIR\n"
 	"       blinkfs dump ...                          look into a volume (blinkfs dump -h)\n"
 	"       blinkfs sync DIR                          make all that was done there durable\n"
+	"       blinkfs log-resize DIR SIZE               give its redo log another size\n"
 	"       blinkfs -h | -V                           this text; the version\n"
 	"\n"
 	"  -f                   stay in the foreground, messages on stderr\n"
@@ -28,6 +29,8 @@ static const char usage[] =
 	"  -o allow_other       let other users in (default: only who mounts)\n"
 	"  -o cache_size=SIZE   memory for metadata pages (default 256M)\n"
 	"  -o commit_interval=S seconds until all is durable without fsync (default 5)\n"
+	"  -o log=PATH          where the external redo log is (default: where it was last)\n"
+	"  -o log_scrub=on|off  overwrite what the redo log no longer needs (default off)\n"
 	"  -o log_mode=auto|pwrite|direct|dsync|mapped   how the redo log is written\n"
 	"  -o max_threads=N     requests handled at once, 1 to 512 (default 64)\n"
 	"  -o noatime|relatime|strictatime   access times (default noatime)\n"
@@ -165,6 +168,25 @@ static int apply_log_mode(struct server_options *options, const char *word, cons
 	return log_mode_parse(value, &options->log_mode) ? 0 : -EINVAL;
 }
 
+static int apply_log(struct server_options *options, const char *word, const char *value)
+{
+	(void)word;
+	free(options->log_path);
+	options->log_path = *value ? strdup(value) : NULL;
+	if (!*value)
+		return -EINVAL;
+	return options->log_path ? 0 : -ENOMEM;
+}
+
+static int apply_log_scrub(struct server_options *options, const char *word, const char *value)
+{
+	(void)word;
+	if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
+		return -EINVAL;
+	options->log_scrub = strcmp(value, "on") == 0;
+	return 0;
+}
+
 static int apply_max_threads(struct server_options *options, const char *word, const char *value)
 {
 	unsigned long threads;
@@ -184,7 +206,9 @@ static const struct option_word words[] = {
 	{"default_permissions", false, apply_nothing}, /* always on */
 	{"cache_size", true, apply_cache_size},
 	{"commit_interval", true, apply_commit_interval},
+	{"log", true, apply_log},
 	{"log_mode", true, apply_log_mode},
+	{"log_scrub", true, apply_log_scrub},
 	{"max_threads", true, apply_max_threads},
 	{"noatime", false, apply_noatime},
 	{"relatime", false, apply_relatime},
@@ -332,4 +356,5 @@ void options_free(struct server_options *options)
 	free(options->volume_path);
 	free(options->mount_dir);
 	free(options->kernel);
+	free(options->log_path);
 }

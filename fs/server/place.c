@@ -14,6 +14,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -71,6 +72,34 @@ static bool is_our_mount(const char *dir)
 
 	free(type);
 	return ours;
+}
+
+/* --- from a device ------------------------------------------------------- */
+
+/* 36 35 98:0 /root /mount/point options [optional ...] - type source options */
+static bool line_is_ours(const char *line, dev_t device)
+{
+	unsigned major, minor;
+	const char *type = strstr(line, " - ");
+
+	return sscanf(line, "%*d %*d %u:%u", &major, &minor) == 2 &&
+	       makedev(major, minor) == device && type &&
+	       strncmp(type + 3, "fuse.blinkfs ", 13) == 0;
+}
+
+bool place_is_volume(dev_t device)
+{
+	FILE *table = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL;
+	size_t room = 0;
+	bool found = false;
+
+	while (table && !found && getline(&line, &room, table) > 0)
+		found = line_is_ours(line, device);
+	free(line);
+	if (table)
+		fclose(table);
+	return found;
 }
 
 /* --- unmounting ---------------------------------------------------------- */

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 /*
  * Makes *dir absolute and judges it: a directory, reachable.  A dead mount of
@@ -17,6 +18,9 @@ int place_prepare(char **dir) must_check;
 
 /* Where a volume is mounted in this mount namespace: its directory (to be freed) or NULL. */
 char *place_of_volume(const char *volume_path);
+
+/* Of all mounts in this namespace: is the one with this device number a blinkfs? */
+bool place_is_volume(dev_t device);
 
 /*
  * Unmounts as root or through fusermount3, while the server goes on serving:

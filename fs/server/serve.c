@@ -18,6 +18,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/message.h"
+#include "engine/log_device.h"
 #include "fs/server/control.h"
 #include "fs/server/place.h"
 #include "fs/server/readahead.h"
@@ -153,11 +154,25 @@ static int open_device(const struct server_options *options, struct device **dev
 	return rc;
 }
 
+/* An external log waits for its last user as the volume does. */
+static int open_log_device(const struct server_options *options, struct device *dev,
+			   struct device **log_dev)
+{
+	const struct log_device_request request = {
+		.path = options->log_path,
+		.how = "-o log=PATH",
+		.flags = options->read_only ? DEV_READ_ONLY | DEV_SHARED_LOCK : 0,
+		.wait_ns = LOCK_WAIT_NS,
+	};
+
+	return log_device_open(log_dev, dev, &request);
+}
+
 /* Has volume_open() told this one? */
 static bool explained_by_volume(int rc)
 {
 	return rc == -BE_NOVOLUME || rc == -BE_VERSION || rc == -BE_TRUNCATED ||
-	       rc == -BE_DAMAGE || rc == -EOPNOTSUPP;
+	       rc == -BE_DAMAGE || rc == -BE_NOLOG || rc == -BE_OLDLOG || rc == -EOPNOTSUPP;
 }
 
 static int open_volume(struct server *server)
@@ -168,14 +183,22 @@ static int open_volume(struct server *server)
 		.cache_bytes = options->cache_bytes,
 		.commit_interval_ns = options->commit_interval_ns,
 		.log_mode = options->log_mode,
+		.log_path = options->log_path,
+		.log_scrub = options->log_scrub,
 	};
 	struct device *dev = NULL;
 	int rc = open_device(options, &dev);
 
 	if (rc)
 		return rc;
+	rc = open_log_device(options, dev, &volume_options.log_dev);
+	if (rc) {
+		dev_close(dev);
+		return rc;
+	}
 	rc = volume_open(&server->volume, dev, &volume_options);
 	if (rc) {
+		dev_close(volume_options.log_dev);
 		dev_close(dev);
 		return explained_by_volume(rc) ? rc : explain(options->volume_path, rc);
 	}
@@ -211,7 +234,9 @@ static void mount_is_live(void *arg)
 	readahead_raise(live->server->options->mount_dir);
 	daemon_live(live->daemon);
 	if (!volume->options.read_only)
-		message(LOG_INFO, "%s: redo log: mode %s, blocks of %u bytes", volume->dev->path,
+		message(LOG_INFO, "%s: redo log%s%s: mode %s, blocks of %u bytes",
+			volume->dev->path, volume->geo.log_external ? " on " : "",
+			volume->geo.log_external ? volume->log_dev->path : "",
 			log_mode_name(log_mode(volume->log)), log_block_bytes(volume->log));
 }
 

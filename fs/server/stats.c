@@ -92,6 +92,8 @@ static void add_log(cJSON *root, struct volume *volume)
 	add_number(object, "durable_lsn", log_durable_lsn(volume->log));
 	add_number(object, "next_lsn", log_next_lsn(volume->log));
 	add_number(object, "capacity", log_capacity(volume->log));
+	cJSON_AddBoolToObject(object, "external", volume->geo.log_external);
+	cJSON_AddBoolToObject(object, "scrub", volume->options.log_scrub);
 	cJSON_AddBoolToObject(object, "dead", log_dead(volume->log));
 }
 

@@ -12,15 +12,14 @@
 #include "fs/server/sync.h"
 
 #include "engine/base/message.h"
+#include "fs/server/place.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define EXIT_FAILED 1
@@ -29,33 +28,6 @@
 static const char usage[] = "usage: blinkfs sync DIR\n"
 			    "Makes everything durable that was done in the volume mounted there;\n"
 			    "DIR is any directory of it.\n";
-
-/* 36 35 98:0 /root /mount/point options [optional ...] - type source options */
-static bool line_is_ours(const char *line, dev_t device)
-{
-	unsigned major, minor;
-	const char *type = strstr(line, " - ");
-
-	return sscanf(line, "%*d %*d %u:%u", &major, &minor) == 2 &&
-	       makedev(major, minor) == device && type &&
-	       strncmp(type + 3, "fuse.blinkfs ", 13) == 0;
-}
-
-/* Of all mounts in this namespace: is the one with this device a blinkfs? */
-static bool is_blinkfs(dev_t device)
-{
-	FILE *table = fopen("/proc/self/mountinfo", "re");
-	char *line = NULL;
-	size_t room = 0;
-	bool found = false;
-
-	while (table && !found && getline(&line, &room, table) > 0)
-		found = line_is_ours(line, device);
-	free(line);
-	if (table)
-		fclose(table);
-	return found;
-}
 
 static int sync_directory(const char *dir)
 {
@@ -67,7 +39,7 @@ static int sync_directory(const char *dir)
 		message(LOG_ERR, "%s: %s", dir, strerror(errno));
 		goto out;
 	}
-	if (!is_blinkfs(st.st_dev)) {
+	if (!place_is_volume(st.st_dev)) {
 		message(LOG_ERR, "%s: not in a mounted blinkfs volume", dir);
 		goto out;
 	}

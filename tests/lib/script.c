@@ -2,6 +2,7 @@
 
 #include "engine/base/crc32c.h"
 #include "engine/flush.h"
+#include "engine/log_resize.h"
 #include "engine/purge.h"
 #include "tests/lib/scratch.h"
 
@@ -36,7 +37,8 @@ void script_free(struct script *script)
 bool script_is_sync(const char *statement)
 {
 	return strncmp(statement, "fsync", 5) == 0 || strncmp(statement, "sync", 4) == 0 ||
-	       strncmp(statement, "flush", 5) == 0;
+	       strncmp(statement, "flush", 5) == 0 || strncmp(statement, "scrub", 5) == 0 ||
+	       strncmp(statement, "resize", 6) == 0;
 }
 
 /* ------------------------------------------------------------------ paths */
@@ -199,6 +201,20 @@ static int on_inode(struct core *core, const struct words *w)
 	return rc;
 }
 
+static int scrub(struct volume *volume)
+{
+	int rc = flush_everything(volume->flusher);
+
+	return rc ? rc : flusher_scrub_all(volume->flusher);
+}
+
+static int resize(struct volume *volume, const char *kib)
+{
+	char why[LOG_RESIZE_TEXT_BYTES];
+
+	return log_resize(volume, strtoull(kib, NULL, 10) * 1024, why);
+}
+
 int script_run(struct core *core, const char *statement)
 {
 	struct volume *volume = core_volume(core);
@@ -217,6 +233,10 @@ int script_run(struct core *core, const char *statement)
 		return flush_everything(volume->flusher);
 	if (strcmp(w.verb, "purge") == 0)
 		return purge_drain(volume->purge, NULL);
+	if (strcmp(w.verb, "scrub") == 0)
+		return scrub(volume);
+	if (strcmp(w.verb, "resize") == 0)
+		return resize(volume, rest);
 	check(sscanf(rest, "%63s %n", w.p, &at) == 1);
 	rest += at;
 	for (size_t i = 0; i < array_count(with_q); i++) {

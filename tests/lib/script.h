@@ -8,6 +8,8 @@
  *	hold P | drop P          keep a look-up (as an open file does), forget it
  *	fsync P | sync           durable: everything before
  *	flush | purge            write back and checkpoint; reclaim
+ *	scrub                    flush, and zero what the log no longer needs
+ *	resize KIB               another size for the log
  *
  * Statements are separated by ';'.  Paths have no leading slash.
  */

@@ -23,7 +23,7 @@ Test(log_open, refuses_what_is_not_this_log)
 	other[15] ^= 1;
 	cr_assert_eq(logrig_try_open(dev, logrig_uuid, 1, 2), 0);
 	cr_assert_eq(logrig_try_open(dev, other, 1, 2), -BE_NOVOLUME);
-	cr_assert_eq(logrig_try_open(dev, logrig_uuid, 2, 3), -BE_DAMAGE, "another generation");
+	cr_assert_eq(logrig_try_open(dev, logrig_uuid, 2, 3), -BE_OLDLOG, "another generation");
 	place.size_bytes -= 512;
 	cr_assert_eq(log_open(&log, &place, 1, 1), -BE_DAMAGE);
 	place.size_bytes = dev->size_bytes;
@@ -66,7 +66,7 @@ Test(log_open, inv_sb_3_refuses_an_unknown_later_generation)
 
 	log_checkpoint_make(&disk, logrig_uuid, &later);
 	cr_assert_eq(dev_write(dev, &disk, sizeof(disk), LOGRIG_OFFSET + LOG_CHECKPOINT_0), 0);
-	cr_assert_eq(logrig_try_open(dev, logrig_uuid, 1, 2), -BE_DAMAGE);
+	cr_assert_eq(logrig_try_open(dev, logrig_uuid, 1, 2), -BE_OLDLOG);
 	cr_assert_eq(logrig_try_open(dev, logrig_uuid, 1, 9), 0);
 	dev_close(dev);
 }

@@ -35,7 +35,7 @@ Test(log_start, inv_log_6_an_old_tail_does_not_come_back)
 	result = logrig_scan(dev, 3, &seen);
 	cr_assert(seen.count == 1 && seen.id[0] == 100);
 	cr_assert(!result.damaged);
-	cr_assert_eq(logrig_try_open(dev, logrig_uuid, 2, 2), -BE_DAMAGE,
+	cr_assert_eq(logrig_try_open(dev, logrig_uuid, 2, 2), -BE_OLDLOG,
 		     "both blocks have the new epoch");
 	logrig_flip(dev, LOGRIG_OFFSET + LOG_CHECKPOINT_0 + 30);
 	logrig_scan(dev, 3, &seen);

@@ -1,0 +1,155 @@
+/*
+ * Threads at work on a volume while its log is resized, over and over: inside and
+ * on a device of its own, with and without scrubbing, by its background threads.
+ *
+ * Each thread makes, writes, syncs and removes files of its own; in the end all that
+ * it has left is there, the volume is whole, and so it is after the next mount.
+ */
+#include "engine/base/message.h"
+#include "engine/flush.h"
+#include "engine/log_resize.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/script.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define THREADS 4u
+#define ROUNDS 60u
+#define VOLUME_BYTES (24u << 20)
+#define LOG_ROOM (4u << 20)
+
+static struct world {
+	struct device *dev, *log;
+	struct volume *volume;
+	struct core *core;
+	unsigned rounds;
+	_Atomic unsigned at_work;
+	_Atomic uint64_t resizes;
+} world;
+
+struct worker {
+	struct os_thread thread;
+	unsigned number;
+};
+
+static void open_world(bool scrub)
+{
+	const struct volume_options options = {
+		.cache_bytes = SCRATCH_CACHE,
+		.log_buffer_bytes = 1u << 20,
+		.log_mode = LOG_MODE_PWRITE,
+		.log_scrub = scrub,
+		.log_dev = world.log ? scratch_keep(world.log) : NULL,
+	};
+
+	check(volume_open(&world.volume, scratch_keep(world.dev), &options) == 0);
+	check(core_open(&world.core, world.volume) == 0);
+}
+
+static void say(unsigned thread, unsigned round, const char *format)
+{
+	char statement[96];
+
+	snprintf(statement, sizeof(statement), format, thread, round, round);
+	check(script_run(world.core, statement) == 0);
+}
+
+static void work(void *arg)
+{
+	const struct worker *worker = arg;
+	unsigned t = worker->number;
+
+	for (unsigned round = 0; round < world.rounds; round++) {
+		say(t, round, "create d%u/f%u");
+		say(t, round, "write d%u/f%u 0 9000 %u");
+		if (round % 3 == 0)
+			say(t, round, "fsync d%u/f%u");
+		if (round % 4 != 0)
+			say(t, round, "unlink d%u/f%u");
+	}
+	atomic_fetch_sub(&world.at_work, 1);
+}
+
+static void resize_while_they_work(uint64_t *random)
+{
+	while (atomic_load(&world.at_work) > 0) {
+		uint64_t kib = 512 + random_next(random) % (world.log ? 1500 : 1200);
+		char why[LOG_RESIZE_TEXT_BYTES];
+		int rc = log_resize(world.volume, kib * 1024, why);
+
+		if (rc)
+			fprintf(stderr, "race_log_resize: %s\n", why);
+		check(rc == 0 || rc == -ENOSPC);
+		atomic_fetch_add(&world.resizes, rc == 0);
+	}
+}
+
+static void judge(void)
+{
+	char *snapshot = core_snapshot(world.core);
+	unsigned lines = 0;
+
+	check(snapshot != NULL);
+	for (char *at = snapshot; (at = strchr(at, '\n')) != NULL; at++)
+		lines++;
+	/* Those of every fourth round, and the directories. */
+	check(lines >= THREADS * ((world.rounds + 3) / 4));
+	free(snapshot);
+	check(flush_everything(world.volume->flusher) == 0);
+}
+
+static void run(bool external, bool scrub, uint64_t seed)
+{
+	struct format_params params = {
+		.size_bytes = VOLUME_BYTES,
+		.page_size = SCRATCH_PAGE,
+		.log_bytes = 1u << 20,
+		.uuid = "scratch-volume!",
+		.log_uuid = "scratch-its-log",
+	};
+	struct worker worker[THREADS];
+	uint64_t random = seed;
+
+	world = (struct world){.rounds = ROUNDS * test_scale()};
+	check(dev_open_memory(&world.dev, VOLUME_BYTES) == 0);
+	if (external)
+		check(dev_open_memory(&world.log, LOG_ROOM) == 0);
+	params.log_dev = world.log;
+	check(volume_format(world.dev, &params, NULL) == 0);
+	open_world(scrub);
+	atomic_store(&world.at_work, THREADS);
+	for (unsigned i = 0; i < THREADS; i++) {
+		worker[i].number = i;
+		say(i, 0, "mkdir d%u");
+		check(os_thread_start(&worker[i].thread, "work", work, &worker[i]) == 0);
+	}
+	resize_while_they_work(&random);
+	for (unsigned i = 0; i < THREADS; i++)
+		os_thread_join(&worker[i].thread);
+	judge();
+	core_close(world.core);
+	check(volume_close(world.volume) == 0);
+	open_world(scrub);
+	judge();
+	check(scratch_problems(world.volume) == 0);
+	core_close(world.core);
+	check(volume_close(world.volume) == 0);
+	dev_close(world.log);
+	dev_close(world.dev);
+	printf("race_log_resize: %s%s: %llu resizes\n", external ? "external" : "inside",
+	       scrub ? ", scrubbed" : "", (unsigned long long)world.resizes);
+	check(world.resizes > 0);
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+
+	message_quiet(LOG_ERR);
+	for (int external = 0; external < 2; external++)
+		for (int scrub = 0; scrub < 2; scrub++)
+			run(external, scrub, seed);
+	return 0;
+}
