@@ -10,6 +10,7 @@
  *	gather.c      whether a group waits for more to come
  *	medium*.c     how a group becomes durable, by mode (INV-LOG-4)
  *	checkpoint.c  checkpoint blocks (INV-LOG-2)
+ *	hold.c        archive and backup: what else keeps log space (INV-LOG-2)
  *
  * README.md has the picture, the invariants with their reasons, and what a
  * recovery does after a crash at each step.
@@ -35,7 +36,7 @@
  * for mapped mode, the longest group (not durable, so in the buffer): the scan
  * relies on both.
  */
-#define LOG_BUFFER_BYTES_MAX (16u << 20)
+#define LOG_BUFFER_BYTES_MAX LOG_MTR_BYTES_MAX
 
 #define LOG_SLOTS (2u * THREADS_MAX)   /* a thread has at most two unlisted appends */
 #define LOG_SPACE_QUEUES 16u           /* waiters for space by turn, so that a wake-up wakes few */
@@ -179,6 +180,14 @@ struct log {
 	unsigned checkpoint_slot;   /* written last */
 	uint64_t checkpoint_sequence;
 	lsn_t checkpoint_marked;    /* marked_lsn in it */
+
+	/* hold.c; LSN_NONE = not held [lock: latch to write] */
+	_Atomic uint64_t hold[LOG_HOLDERS];
+	_Atomic bool was_held;
+	bool hold_kept_back;        /* a checkpoint, since a hold last moved [lock: latch] */
+	lsn_t checkpoint_next;      /* being written, or written [lock: latch] */
+	void (*hold_late)(void *arg); /* [lock: latch] */
+	void *hold_late_arg;          /* [lock: latch] */
 };
 
 static inline void log_stat(struct log *log, enum stat_id stat, uint64_t n)
@@ -284,5 +293,11 @@ uint64_t log_gather_closed_locked(struct log *log);
 
 /* Writes the checkpoint block that was not written last, and flushes. */
 int log_checkpoint_write(struct log *log, lsn_t lsn, lsn_t marked) must_check;
+
+/* ------------------------------------------------------------------ hold.c */
+
+void log_holds_init(struct log *log);
+/* As far as the holds allow a checkpoint at `lsn`; no hold begins below the result afterwards. */
+lsn_t log_checkpoint_allowed(struct log *log, lsn_t lsn);
 
 #endif
