@@ -86,7 +86,10 @@ static int copy_fixed(struct backup *b, uint64_t pageno)
 {
 	int rc = fetch_from_pool(b, pageno) ? 0 : backup_fetch_in_place(b, pageno);
 
-	return rc ? rc : backup_put_page(b, pageno, false);
+	if (rc)
+		return rc;
+	page_seal(b->page, b->volume->geo.page_size);
+	return backup_put_page(b, pageno, false);
 }
 
 /* ----------------------------------------------------------------- indexes */
