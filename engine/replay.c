@@ -94,7 +94,8 @@ static int collect_record(struct replay *replay, struct change_table *table, lsn
 
 	if (rec->type == REC_DATA)
 		return collect_data(replay, end, rec);
-	if (!names_page(rec))
+	/* Its pages may be something else by now. */
+	if (!names_page(rec) || end <= replay->after)
 		return 0;
 	if (varint_get(rec->body, rec->len, &pageno) == 0 || rec->type >= REC_LIMIT ||
 	    pageno < replay->target->first_block || pageno >= replay->target->end_block)

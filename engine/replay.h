@@ -37,6 +37,7 @@ struct replay {
 	const struct replay_target *target;
 	uint64_t epoch;   /* of the bytes to come */
 	lsn_t next;       /* their LSN */
+	lsn_t after;      /* what ends at or below it is read for its data only */
 	lsn_t until;      /* nothing that ends above it is applied */
 	bool stopped;     /* at `until` */
 	uint64_t mtrs, pages;

@@ -24,6 +24,7 @@
  */
 #include "engine/space_internal.h"
 
+#include "engine/archive.h"
 #include "engine/base/message.h"
 #include "engine/flush.h"
 #include "engine/purge.h"
@@ -346,6 +347,8 @@ int space_settle(struct space *space)
 		if (rc)
 			return rc;
 	}
+	if (volume->archive)
+		archive_catch_up(volume->archive);
 	for (unsigned i = 0; i < EPOCH_WAITS_MAX && advance(space); i++)
 		waitq_wait(&pause, waitq_ticket(&pause), EPOCH_WAIT_NS);
 	space_advance(space);

@@ -396,24 +396,32 @@ static uint64_t real_digest(struct core *core, uint64_t dir)
 	return digest;
 }
 
-/* The prefixes of w's operations, from first to last, that look like `digest`. */
-static void match(struct worker *w, uint64_t digest, unsigned first, unsigned last, unsigned *low,
-		  unsigned *high)
+/*
+ * When a directory looked like this: after its operation number `begin` - 1 had begun
+ * and before the next one was over.  As ticks.
+ */
+struct span {
+	uint64_t begin, end;
+};
+
+#define SPANS_MAX 4096u
+
+/* Of each prefix of w's operations, from first to last, that looks like `digest`. */
+static unsigned find_spans(struct worker *w, uint64_t digest, unsigned first, unsigned last,
+			   struct span *spans)
 {
 	struct dir_model *m = calloc(1, sizeof(*m));
-	bool found = false;
+	unsigned over = atomic_load(&w->over), count = 0;
 
 	check(m != NULL);
 	for (unsigned i = 0;; i++) {
 		struct op op;
 
-		if (i >= first && model_digest(m) == digest) {
-			*low = found ? *low : i;
-			*high = i;
-			found = true;
-		} else if (found) {
-			break; /* later ones may look alike; the first run is tried */
-		}
+		if (i >= first && count < SPANS_MAX && model_digest(m) == digest)
+			spans[count++] = (struct span){
+				.begin = i > 0 ? w->begin_tick[i - 1] : 0,
+				.end = i < over ? w->end_tick[i] : UINT64_MAX,
+			};
 		if (i == last)
 			break;
 		op_make(w->seed, i, &op);
@@ -423,31 +431,46 @@ static void match(struct worker *w, uint64_t digest, unsigned first, unsigned la
 	}
 	model_free(m);
 	free(m);
-	if (!found)
+	if (count == 0)
 		fail("a directory is as it never was, thread", w->number);
+	return count;
+}
+
+/* Has one span of each thread a moment in common with the given one? */
+static bool meet(struct span spans[][SPANS_MAX], const unsigned *count, unsigned thread,
+		 struct span all)
+{
+	if (thread == BACKUP_LOAD_THREADS)
+		return true;
+	for (unsigned i = 0; i < count[thread]; i++) {
+		struct span both = spans[thread][i];
+
+		if (both.begin < all.begin)
+			both.begin = all.begin;
+		if (both.end > all.end)
+			both.end = all.end;
+		if (both.begin < both.end && meet(spans, count, thread + 1, both))
+			return true;
+	}
+	return false;
 }
 
 void backup_load_check(struct backup_load *load, struct core *core, struct backup_load_point first,
 		       struct backup_load_point last)
 {
-	unsigned low[BACKUP_LOAD_THREADS], high[BACKUP_LOAD_THREADS];
+	struct span (*spans)[SPANS_MAX] = calloc(BACKUP_LOAD_THREADS, sizeof(*spans));
+	unsigned count[BACKUP_LOAD_THREADS];
 
+	check(spans != NULL);
 	for (unsigned i = 0; i < BACKUP_LOAD_THREADS; i++) {
 		struct worker *w = &load->worker[i];
 
-		match(w, real_digest(core, w->dir), first.at[i], last.at[i], &low[i], &high[i]);
+		count[i] = find_spans(w, real_digest(core, w->dir), first.at[i], last.at[i],
+				      spans[i]);
 	}
-	/* What is there had not begun after what is missing was over. */
-	for (unsigned i = 0; i < BACKUP_LOAD_THREADS; i++) {
-		for (unsigned j = 0; j < BACKUP_LOAD_THREADS; j++) {
-			const struct worker *in = &load->worker[i], *out = &load->worker[j];
-
-			if (low[i] == 0 || high[j] >= atomic_load(&load->worker[j].over))
-				continue;
-			if (out->end_tick[high[j]] < in->begin_tick[low[i] - 1])
-				fail("not one moment: threads", i * 10 + j);
-		}
-	}
+	if (!meet(spans, count, 0, (struct span){0, UINT64_MAX}))
+		fail("the directories are not of one moment", 0);
+	free(spans);
 }
 
 void backup_load_free(struct backup_load *load)

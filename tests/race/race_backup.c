@@ -3,7 +3,8 @@
  *
  *	chain     a full backup and incrementals, each beside the load; every prefix of
  *	          the chain restores to a moment between its call and its return
- *	restored  the volume that was restored is changed, backed up in full, restored
+ *	archived  a full backup and the log archive, over deaths and clean mounts: every
+ *	          moment that was noted can be had back
  *
  *	race_backup [seed]
  */
@@ -23,6 +24,7 @@
 
 #define VOLUME_BYTES (24u << 20)
 #define CHAIN 4u
+#define MOMENTS 5u
 
 static noreturn void fail(const char *what, int64_t got)
 {
@@ -113,7 +115,9 @@ static void print_line(void *arg, const char *line)
 	fprintf(stderr, "fsck: %s\n", line);
 }
 
-static struct device *restore(const struct link *links, unsigned count)
+/* dir: NULL, or an archive that is replayed up to `until`. */
+static struct device *restore(const struct link *links, unsigned count, const char *dir,
+			      lsn_t until)
 {
 	struct session_options fsck = {.mode = MODE_NO, .force = true, .data = true,
 				       .print = print_line};
@@ -126,9 +130,11 @@ static struct device *restore(const struct link *links, unsigned count)
 	demand(restore_begin(&restore, dev), "begin");
 	for (unsigned i = 0; i < count; i++)
 		demand(restore_apply(restore, links[i].fd, "backup"), "apply");
+	if (dir)
+		demand(restore_log(restore, dir, until), "log");
 	demand(restore_finish(restore, &lsn), "finish");
 	restore_end(restore);
-	if (lsn != le64_get(links[count - 1].head.lsn))
+	if (dir == NULL && lsn != le64_get(links[count - 1].head.lsn))
 		fail("LSN", (int64_t)lsn);
 	rc = session_run_on(dev, "restored", &fsck);
 	if (rc != EXIT_CLEAN)
@@ -149,7 +155,7 @@ static void check_restored(struct backup_load *load, const struct link *links, u
 {
 	struct rig rig;
 
-	open_restored(&rig, restore(links, count));
+	open_restored(&rig, restore(links, count, NULL, 0));
 	backup_load_check(load, rig.core, links[count - 1].first, links[count - 1].last);
 	rig_close(&rig);
 }
@@ -184,12 +190,88 @@ static void chain(uint64_t seed)
 	rig_close(&rig);
 }
 
+/* A moment that somebody may want back. */
+struct moment {
+	lsn_t lsn;
+	struct backup_load_point first, last;
+};
+
+static struct moment now(struct rig *rig, struct backup_load *load)
+{
+	struct moment moment = {.first = backup_load_over(load)};
+
+	moment.lsn = log_next_lsn(rig->volume->log);
+	moment.last = backup_load_begun(load);
+	return moment;
+}
+
+static void check_moment(struct backup_load *load, const struct link *full, const char *dir,
+			 const struct moment *moment)
+{
+	struct rig rig;
+
+	open_restored(&rig, restore(full, 1, dir, moment ? moment->lsn : UINT64_MAX));
+	backup_load_check(load, rig.core, moment ? moment->first : backup_load_over(load),
+			  moment ? moment->last : backup_load_over(load));
+	rig_close(&rig);
+}
+
+static void clear_dir(const char *dir)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf %s", dir);
+	if (system(command) != 0)
+		fail("rm", 0);
+}
+
+/* A full backup, then the archive of the log: over deaths of the server and clean mounts. */
+static void archived(uint64_t seed)
+{
+	char dir[] = "/tmp/blinkfs-race-archive.XXXXXX";
+	struct moment moment[MOMENTS];
+	struct backup_load *load;
+	struct link full;
+	struct rig rig;
+
+	if (mkdtemp(dir) == NULL)
+		fail("directory", -errno);
+	rig_open_archived(&rig, VOLUME_BYTES, 4096, true, dir);
+	load = backup_load_new(&rig, seed);
+	backup_load_start(load);
+	backup_load_await(load, 300);
+	take(&rig, load, &full, NULL);
+	for (unsigned i = 0; i < MOMENTS; i++) {
+		backup_load_await(load, 200);
+		moment[i] = now(&rig, load);
+		backup_load_await(load, 50);
+		if (i % 2 == 0)
+			continue;
+		backup_load_stop(load);
+		demand(volume_sync(rig.volume), "sync");
+		rig_reopen(&rig, i % 4 == 1);
+		backup_load_start(load);
+	}
+	backup_load_stop(load);
+	demand(volume_sync(rig.volume), "sync");
+	rig_reopen(&rig, seed & 1);
+	for (unsigned i = 0; i < MOMENTS; i++)
+		check_moment(load, &full, dir, &moment[i]);
+	check_moment(load, &full, dir, NULL);
+	close(full.fd);
+	backup_load_free(load);
+	rig_close(&rig);
+	clear_dir(dir);
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
 
 	os_linux_set_point_handler(yield_at);
-	for (unsigned i = 0; i < 2 * test_scale(); i++)
+	for (unsigned i = 0; i < 2 * test_scale(); i++) {
 		chain(seed + i);
+		archived(seed + i);
+	}
 	return 0;
 }
