@@ -40,6 +40,7 @@ const struct fuse_lowlevel_ops server_ops = {
 	.fsync = op_fsync,
 	.fsyncdir = op_fsync,
 	.lseek = op_lseek,
+	.ioctl = op_ioctl,
 	.readdir = op_readdir,
 	.readdirplus = op_readdirplus,
 };

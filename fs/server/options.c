@@ -20,6 +20,8 @@ static const char usage[] =
 	"usage: blinkfs [-f] [-o OPTION,...] VOLUME DIR   mount VOLUME on DIR\n"
 	"       blinkfs dump ...                          look into a volume (blinkfs dump -h)\n"
 	"       blinkfs sync DIR                          make all that was done there durable\n"
+	"       blinkfs backup ...                        save a mounted volume (blinkfs backup -h)\n"
+	"       blinkfs restore ...                       make a volume of backups (restore -h)\n"
 	"       blinkfs -h | -V                           this text; the version\n"
 	"\n"
 	"  -f                   stay in the foreground, messages on stderr\n"
@@ -29,6 +31,8 @@ static const char usage[] =
 	"  -o cache_size=SIZE   memory for metadata pages (default 256M)\n"
 	"  -o commit_interval=S seconds until all is durable without fsync (default 5)\n"
 	"  -o log_mode=auto|pwrite|direct|dsync|mapped   how the redo log is written\n"
+	"  -o log_archive=DIR   keep everything that is written to the redo log in DIR\n"
+	"  -o log_archive_data  and the file contents that it refers to\n"
 	"  -o max_threads=N     requests handled at once, 1 to 512 (default 64)\n"
 	"  -o noatime|relatime|strictatime   access times (default noatime)\n"
 	"  -o dev|nodev|suid|nosuid|exec|noexec|sync|dirsync   as for mount(8)\n"
@@ -165,6 +169,24 @@ static int apply_log_mode(struct server_options *options, const char *word, cons
 	return log_mode_parse(value, &options->log_mode) ? 0 : -EINVAL;
 }
 
+static int apply_log_archive(struct server_options *options, const char *word, const char *value)
+{
+	(void)word;
+	if (*value == '\0')
+		return -EINVAL;
+	free(options->archive_dir);
+	options->archive_dir = strdup(value);
+	return options->archive_dir ? 0 : -ENOMEM;
+}
+
+static int apply_log_archive_data(struct server_options *options, const char *word,
+				  const char *value)
+{
+	(void)word, (void)value;
+	options->archive_data = true;
+	return 0;
+}
+
 static int apply_max_threads(struct server_options *options, const char *word, const char *value)
 {
 	unsigned long threads;
@@ -185,6 +207,8 @@ static const struct option_word words[] = {
 	{"cache_size", true, apply_cache_size},
 	{"commit_interval", true, apply_commit_interval},
 	{"log_mode", true, apply_log_mode},
+	{"log_archive", true, apply_log_archive},
+	{"log_archive_data", false, apply_log_archive_data},
 	{"max_threads", true, apply_max_threads},
 	{"noatime", false, apply_noatime},
 	{"relatime", false, apply_relatime},
@@ -332,4 +356,5 @@ void options_free(struct server_options *options)
 	free(options->volume_path);
 	free(options->mount_dir);
 	free(options->kernel);
+	free(options->archive_dir);
 }

@@ -25,6 +25,8 @@ struct server_options {
 	uint64_t cache_bytes;        /* 0 = default */
 	uint64_t commit_interval_ns; /* 0 = default */
 	enum log_mode log_mode;
+	char *archive_dir;           /* absolute, owned; NULL = no log archive */
+	bool archive_data;
 	unsigned max_threads;
 };
 

@@ -12,15 +12,11 @@
 #include "fs/server/sync.h"
 
 #include "engine/base/message.h"
+#include "fs/server/mounted.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define EXIT_FAILED 1
@@ -30,47 +26,13 @@ static const char usage[] = "usage: blinkfs sync DIR\n"
 			    "Makes everything durable that was done in the volume mounted there;\n"
 			    "DIR is any directory of it.\n";
 
-/* 36 35 98:0 /root /mount/point options [optional ...] - type source options */
-static bool line_is_ours(const char *line, dev_t device)
-{
-	unsigned major, minor;
-	const char *type = strstr(line, " - ");
-
-	return sscanf(line, "%*d %*d %u:%u", &major, &minor) == 2 &&
-	       makedev(major, minor) == device && type &&
-	       strncmp(type + 3, "fuse.blinkfs ", 13) == 0;
-}
-
-/* Of all mounts in this namespace: is the one with this device a blinkfs? */
-static bool is_blinkfs(dev_t device)
-{
-	FILE *table = fopen("/proc/self/mountinfo", "re");
-	char *line = NULL;
-	size_t room = 0;
-	bool found = false;
-
-	while (table && !found && getline(&line, &room, table) > 0)
-		found = line_is_ours(line, device);
-	free(line);
-	if (table)
-		fclose(table);
-	return found;
-}
-
 static int sync_directory(const char *dir)
 {
-	struct stat st;
-	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = mounted_open(dir);
 	int exit_code = EXIT_FAILED;
 
-	if (fd < 0 || fstat(fd, &st) != 0) {
-		message(LOG_ERR, "%s: %s", dir, strerror(errno));
-		goto out;
-	}
-	if (!is_blinkfs(st.st_dev)) {
-		message(LOG_ERR, "%s: not in a mounted blinkfs volume", dir);
-		goto out;
-	}
+	if (fd < 0)
+		return EXIT_FAILED;
 	if (syncfs(fd) != 0 || fsync(fd) != 0) {
 		message(LOG_ERR, "%s: not everything could be made durable: %s", dir,
 			strerror(errno));
@@ -78,8 +40,7 @@ static int sync_directory(const char *dir)
 	}
 	exit_code = 0;
 out:
-	if (fd >= 0)
-		close(fd);
+	close(fd);
 	return exit_code;
 }
 

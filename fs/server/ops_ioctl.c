@@ -1,0 +1,62 @@
+/*
+ * ioctl(2): what the commands of the blinkfs program ask of the server.
+ */
+#include "engine/base/error.h"
+#include "fs/server/backup_serve.h"
+#include "fs/server/ops.h"
+#include "fs/server/reply.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+/* They could read the image itself, and stop the server. */
+static bool is_owner(fuse_req_t req)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+	return ctx->uid == 0 || ctx->uid == geteuid();
+}
+
+static void backup_start(fuse_req_t req, const void *in, size_t len)
+{
+	struct blinkfs_backup_start start;
+	int rc = -EINVAL;
+
+	if (len == sizeof(start)) {
+		memcpy(&start, in, sizeof(start));
+		rc = backup_service_start(req_server(req)->backup, fuse_req_ctx(req)->pid, &start);
+	}
+	/* The command tells this one apart. */
+	if (rc == -BE_ORDER)
+		rc = -ESTALE;
+	if (rc)
+		reply_status(req, error_errno(rc));
+	else
+		fuse_reply_ioctl(req, 0, NULL, 0);
+}
+
+static void backup_status(fuse_req_t req, size_t room)
+{
+	struct blinkfs_backup_status status;
+
+	if (room != sizeof(status)) {
+		reply_status(req, -EINVAL);
+		return;
+	}
+	backup_service_status(req_server(req)->backup, &status);
+	fuse_reply_ioctl(req, 0, &status, sizeof(status));
+}
+
+void op_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, void *arg, struct fuse_file_info *fi,
+	      unsigned flags, const void *in, size_t in_len, size_t out_room)
+{
+	(void)node, (void)arg, (void)fi, (void)flags;
+	if (cmd != BLINKFS_IOC_BACKUP_START && cmd != BLINKFS_IOC_BACKUP_STATUS)
+		reply_status(req, -ENOTTY);
+	else if (!is_owner(req))
+		reply_status(req, -EPERM);
+	else if (cmd == BLINKFS_IOC_BACKUP_START)
+		backup_start(req, in, in_len);
+	else
+		backup_status(req, out_room);
+}
