@@ -28,6 +28,7 @@
  */
 #include "engine/flush_internal.h"
 
+#include "engine/archive.h"
 #include "engine/doublewrite.h"
 #include "engine/space.h"
 
@@ -345,6 +346,8 @@ int flush_until(struct flusher *flusher, lsn_t below)
 	rc = log_flush(log, below);
 	if (rc)
 		return rc;
+	if (volume->archive)
+		archive_help(volume->archive, below);
 	wait_until_listed(log, below);
 	while (rc == 0 && pool_oldest_lsn(volume->pool) < below)
 		rc = flush_batch(flusher, below, result.skipped > 0, &result);
@@ -352,7 +355,7 @@ int flush_until(struct flusher *flusher, lsn_t below)
 		rc = flush_checkpoint(flusher, 0);
 	if (rc)
 		return rc;
-	check(log_checkpoint_lsn(log) >= below);
+	check(log_checkpoint_lsn(log) >= below || log_was_held(log));
 	flush_tell_space(flusher);
 	return 0;
 }

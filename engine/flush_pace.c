@@ -124,7 +124,9 @@ static uint64_t relieve(struct flusher *flusher, enum duty duty)
 	switch (duty) {
 	case DUTY_WANTED:
 		(void)!flush_until(flusher, atomic_load(&flusher->wants_below));
-		return 0;
+		/* Held back by an archive or a backup, which asks again once it has moved on. */
+		return log_checkpoint_lsn(volume->log) < atomic_load(&flusher->wants_below)
+			       ? STUCK_NS : 0;
 	case DUTY_AGE:
 		return write_some(flusher, aim_of(volume->log) +
 						   AGE_AHEAD(log_capacity(volume->log)))

@@ -218,6 +218,22 @@ int pool_get(struct pool *pool, uint64_t pageno, enum page_type type, unsigned i
 	return 0;
 }
 
+bool pool_peek(struct pool *pool, uint64_t pageno, struct frame **out)
+{
+	struct latch *latch = &pool_shard(pool, pageno)->latch;
+	struct frame *frame;
+
+	latch_s(latch);
+	frame = pool_find_locked(pool, pageno);
+	if (frame && atomic_load_explicit(&frame->state, memory_order_acquire) == FRAME_READY)
+		atomic_fetch_add_explicit(&frame->pins, 1, memory_order_relaxed);
+	else
+		frame = NULL;
+	unlatch_s(latch);
+	*out = frame;
+	return frame != NULL;
+}
+
 static void make_new(struct frame *frame, enum page_type type, unsigned index, unsigned level)
 {
 	memset(frame->data, 0, sizeof(struct disk_page)); /* LSN 0: older than every change */

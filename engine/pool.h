@@ -70,6 +70,11 @@ void pool_close(struct pool *pool); /* drops everything, dirty or not */
 int pool_get(struct pool *pool, uint64_t pageno, enum page_type type, unsigned index,
 	     struct frame **out) must_check;
 /*
+ * Pins the page's frame if the pool has it and can show it; reads nothing and keeps
+ * nobody's place in the pool.  For a backup, which looks at every page once.
+ */
+bool pool_peek(struct pool *pool, uint64_t pageno, struct frame **out);
+/*
  * Pins a frame for a page that is about to be initialised: nothing is read;
  * when the pool still has a former page of this number, that frame is used.
  * rank/order of its latch follow type, index and level.  A new page that is

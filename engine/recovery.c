@@ -4,6 +4,7 @@
  */
 #include "engine/recovery_internal.h"
 
+#include "engine/archive.h"
 #include "engine/base/message.h"
 #include "engine/base/units.h"
 #include "engine/doublewrite.h"
@@ -173,6 +174,9 @@ int recovery_run(struct volume *volume, uint64_t new_generation, lsn_t *cut)
 	os_point("recovery:in_place");
 	table_free(&r.table);
 	free(r.suspect);
+	/* The last time that the old generation's log can be read. */
+	if (rc == 0 && volume->archive)
+		archive_recovered(volume->archive, r.cut);
 	if (rc == 0)
 		rc = start_log(volume, r.cut, new_generation);
 	if (rc == 0)

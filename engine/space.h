@@ -97,6 +97,15 @@ void space_advance(struct space *space);
 /* Is anything deferred whose reuse waits for a mark or checkpoint? */
 bool space_has_deferred(struct space *space);
 
+/*
+ * INV-LOG-7, the part of archive and backup: what an mtr with an LSN above the
+ * hold has freed stays busy until the hold has moved there or is let go.  Never
+ * waits; ENOSPC is then the true answer.
+ */
+enum space_holder { SPACE_HOLD_ARCHIVE, SPACE_HOLD_BACKUP, SPACE_HOLDERS };
+#define SPACE_UNHELD UINT64_MAX
+void space_hold(struct space *space, enum space_holder who, lsn_t lsn);
+
 struct space_counts {
 	uint64_t total;      /* blocks in groups */
 	uint64_t free;       /* can be reserved now */

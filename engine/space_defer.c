@@ -24,6 +24,7 @@
  */
 #include "engine/space_internal.h"
 
+#include "engine/archive.h"
 #include "engine/base/message.h"
 #include "engine/flush.h"
 #include "engine/purge.h"
@@ -97,6 +98,8 @@ int defer_init(struct space *space)
 	struct defer *defer = &space->defer;
 
 	latch_init(&defer->latch, RANK_LEAF, 0);
+	for (unsigned i = 0; i < SPACE_HOLDERS; i++)
+		atomic_init(&defer->hold[i], SPACE_UNHELD);
 	while (defer->spares < DEFER_SPARES) {
 		struct defer_chunk *chunk = malloc(sizeof(*chunk));
 
@@ -191,7 +194,8 @@ void space_freed(struct space *space, uint64_t start, uint64_t count, lsn_t lsn,
 
 /* ----------------------------------------------------------------- releasing */
 
-static lsn_t limit_of(struct space *space, enum defer_kind kind)
+/* As far as the log allows. */
+static lsn_t log_limit(struct space *space, enum defer_kind kind)
 {
 	struct log *log = space->volume->log;
 	lsn_t limit = log_marked_lsn(log);
@@ -203,6 +207,30 @@ static lsn_t limit_of(struct space *space, enum defer_kind kind)
 			limit = checkpoint;
 	}
 	return limit;
+}
+
+/*
+ * And as far as archive and backup allow.  Whoever sets a hold looks for what it is to
+ * keep afterwards: what was released by a limit that was read before, had been freed
+ * below a mark of then.
+ */
+static lsn_t limit_of(struct space *space, enum defer_kind kind)
+{
+	lsn_t limit = log_limit(space, kind);
+
+	for (unsigned i = 0; i < SPACE_HOLDERS; i++) {
+		lsn_t hold = atomic_load(&space->defer.hold[i]);
+
+		if (hold < limit)
+			limit = hold;
+	}
+	return limit;
+}
+
+void space_hold(struct space *space, enum space_holder who, lsn_t lsn)
+{
+	check(who < SPACE_HOLDERS);
+	atomic_store(&space->defer.hold[who], lsn);
 }
 
 /* The first chunk if the log allows to free it; seals the last one when that helps. */
@@ -292,7 +320,7 @@ void space_advance(struct space *space)
 static bool waits_for_log(struct space *space, enum defer_kind kind)
 {
 	struct defer_queue *queue = &space->defer.queue[kind];
-	lsn_t limit = limit_of(space, kind);
+	lsn_t limit = log_limit(space, kind);
 	bool waits;
 
 	latch_x(&space->defer.latch);
@@ -321,6 +349,8 @@ int space_settle(struct space *space)
 		if (rc)
 			return rc;
 	}
+	if (volume->archive)
+		archive_catch_up(volume->archive);
 	for (unsigned i = 0; i < EPOCH_WAITS_MAX && advance(space); i++)
 		waitq_wait(&pause, waitq_ticket(&pause), EPOCH_WAIT_NS);
 	space_advance(space);

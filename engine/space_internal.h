@@ -105,6 +105,7 @@ struct defer {
 	_Atomic uint64_t blocks;
 	_Atomic uint64_t lost;     /* of blocks: no memory to remember them */
 	_Atomic uint64_t released; /* blocks that ever became free: what a drain looks at */
+	_Atomic uint64_t hold[SPACE_HOLDERS]; /* LSN; SPACE_UNHELD: nothing is kept for it */
 	_Atomic bool draining;     /* one drain at a time */
 	struct waitq drained;
 };

@@ -37,7 +37,7 @@ static bool take_at(struct space *space, uint64_t at, uint32_t blocks)
 	if (!geometry_is_in_group(&space->volume->geo, at, blocks))
 		return false;
 	group = space_group_of(space, at, blocks, &bit);
-	return group_take_at(space, group, bit, blocks);
+	return group_take_at(space, group, bit, blocks, false);
 }
 
 int space_take_run(struct space *space, uint64_t blocks, uint64_t at, uint64_t *start)

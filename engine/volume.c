@@ -15,6 +15,7 @@
  */
 #include "engine/volume.h"
 
+#include "engine/archive.h"
 #include "engine/base/message.h"
 #include "engine/flush.h"
 #include "engine/log_resize.h"
@@ -243,6 +244,21 @@ static int complete_splits(struct volume *volume)
 	return rc == -ENOSPC ? 0 : rc;
 }
 
+static void held_back(void *arg)
+{
+	waitq_wake_all(&((struct volume *)arg)->hold_queue);
+}
+
+static int open_archive(struct volume *volume)
+{
+	const struct volume_options *options = &volume->options;
+
+	if (options->archive_dir == NULL || options->read_only)
+		return 0;
+	return archive_open(&volume->archive, volume, options->archive_dir,
+			    options->archive_data);
+}
+
 static int recover(struct volume *volume)
 {
 	int rc = begin_generation(volume);
@@ -261,6 +277,8 @@ static int open_parts(struct volume *volume)
 	int rc = open_log(volume);
 
 	if (rc == 0)
+		rc = open_archive(volume);
+	if (rc == 0)
 		rc = pool_open(&volume->pool, volume, cache);
 	if (rc == 0)
 		rc = flusher_open(&volume->flusher, volume);
@@ -269,10 +287,16 @@ static int open_parts(struct volume *volume)
 	if (rc)
 		return rc;
 	log_set_space_callback(volume->log, flusher_want_space, volume->flusher);
+	log_set_hold_callback(volume->log, held_back, volume);
 	init_trees(volume);
 	rc = load_counters(volume);
 	if (rc == 0)
 		rc = space_open(&volume->space, volume);
+	if (rc == 0 && volume->archive) {
+		archive_begin(volume->archive);
+		if (!volume->options.no_background)
+			rc = archive_start(volume->archive);
+	}
 	if (rc == 0)
 		rc = log_resize_settle(volume);
 	if (rc == 0)
@@ -292,6 +316,8 @@ static void stop_threads(struct volume *volume)
 		purge_stop(volume->purge);
 	if (volume->flusher)
 		flusher_stop(volume->flusher);
+	if (volume->archive)
+		archive_stop(volume->archive);
 }
 
 /* Frees everything but the device that was given to volume_open(). */
@@ -306,6 +332,7 @@ static void free_parts(struct volume *volume)
 		flusher_close(volume->flusher);
 	if (volume->pool)
 		pool_close(volume->pool);
+	archive_close(volume->archive);
 	log_close(volume->log);
 	free(volume->incomplete);
 }
@@ -341,6 +368,15 @@ fail:
 
 /* ---------------------------------------------------------------- closing */
 
+/* All is archived, then the checkpoint may go there: the next mount finds that they meet. */
+static int end_archive(struct volume *volume)
+{
+	lsn_t durable = log_durable_lsn(volume->log);
+
+	archive_finish(volume->archive);
+	return flush_until(volume->flusher, durable);
+}
+
 static int write_back(struct volume *volume)
 {
 	int rc;
@@ -350,6 +386,8 @@ static int write_back(struct volume *volume)
 	rc = flush_everything(volume->flusher);
 	if (rc == 0 && volume->options.log_scrub && !volume->options.read_only)
 		rc = flusher_scrub_all(volume->flusher);
+	if (rc == 0 && volume->archive)
+		rc = end_archive(volume);
 	if (rc)
 		return rc;
 	if (atomic_load(&volume->corrupt))

@@ -18,6 +18,7 @@
 #include "engine/tree.h"
 #include "log/log.h"
 
+struct archive;
 struct flusher;
 struct pool;
 struct purge;
@@ -38,6 +39,8 @@ struct volume_options {
 	uint64_t commit_interval_ns; /* 0 = COMMIT_INTERVAL_NS; OS_FOREVER = none */
 	bool ignore_damage;       /* fsck: open read-write although SB_DAMAGED is set */
 	bool no_background;       /* tests: no threads; the test calls what they would do */
+	const char *archive_dir;  /* NULL = no log archive (archive.h) */
+	bool archive_data;        /* file contents as well */
 };
 
 struct geometry {
@@ -71,6 +74,9 @@ struct volume {
 	struct flusher *flusher;
 	struct space *space;
 	struct purge *purge;
+	struct archive *archive;   /* NULL: never asked for */
+	_Atomic bool backing_up;   /* one backup at a time */
+	struct waitq hold_queue;   /* archive and backup, who keep the log from being reused */
 	struct tree index[INDEX_COUNT];
 	_Atomic bool failed;       /* sticky: read-only for the rest of this mount */
 	_Atomic bool log_resizing; /* one at a time */

@@ -60,6 +60,7 @@ static int checkpoint_advance(struct log *log, lsn_t lsn)
 
 	if (lsn > durable)
 		lsn = durable;
+	lsn = log_checkpoint_allowed(log, lsn);
 	if (lsn < now)
 		lsn = now;
 	if (lsn == now && marked == log->checkpoint_marked &&

@@ -298,4 +298,38 @@ int log_scrub(struct log *log) must_check;
  */
 int log_checkpoint(struct log *log, lsn_t lsn) must_check;
 
+/* --------------------------------------------------------------- holding */
+
+/*
+ * Keeps log space from being reused beyond what recovery needs (hold.c): the
+ * checkpoint stays at or below every hold.  Who holds must move on, or those who
+ * append wait.
+ */
+enum log_holder { LOG_HOLD_ARCHIVE, LOG_HOLD_BACKUP, LOG_HOLDERS };
+
+/* Everything at or above the result (an mtr boundary) can be read until it moves on. */
+lsn_t log_hold(struct log *log, enum log_holder who);
+/* Forward, to an mtr boundary.  True: a checkpoint was kept back, ask for it again. */
+bool log_hold_move(struct log *log, enum log_holder who, lsn_t lsn);
+bool log_release(struct log *log, enum log_holder who); /* the same; nothing held is allowed */
+/* Has anything ever been held?  Then a checkpoint may lie lower than what was asked for. */
+bool log_was_held(struct log *log);
+/* Called, nothing latched, when a hold keeps a checkpoint back.  Must not wait. */
+void log_set_hold_callback(struct log *log, void (*late)(void *arg), void *arg);
+
+/*
+ * The bytes of [from, to): durable ones that are held, or, before log_start(), those
+ * that the scan has found.  No latch of the log is taken.
+ */
+int log_read(struct log *log, lsn_t from, lsn_t to, void *buf) must_check;
+/*
+ * The mtr at `bytes`, which have the LSN start and were written in this epoch.
+ * False: none is here, or not all of it.  Wants neither a log nor its size.
+ */
+bool log_parse(uint64_t epoch, lsn_t start, const uint8_t *bytes, size_t left,
+	       struct log_mtr *mtr) must_check;
+uint64_t log_epoch(const struct log *log);
+/* No mtr is longer. */
+#define LOG_MTR_BYTES_MAX (16u << 20)
+
 #endif

@@ -12,6 +12,7 @@
  *	checkpoint.c  checkpoint blocks (INV-LOG-2)
  *	move.c        another size or place (INV-LOG-8)
  *	scrub.c       zeros behind the checkpoint (INV-LOG-9)
+ *	hold.c        archive and backup: what else keeps log space (INV-LOG-2)
  *
  * README.md has the picture, the invariants with their reasons, and what a
  * recovery does after a crash at each step.
@@ -37,7 +38,7 @@
  * for mapped mode, the longest group (not durable, so in the buffer): the scan
  * relies on both.
  */
-#define LOG_BUFFER_BYTES_MAX (16u << 20)
+#define LOG_BUFFER_BYTES_MAX LOG_MTR_BYTES_MAX
 
 #define LOG_SLOTS (2u * THREADS_MAX)   /* a thread has at most two unlisted appends */
 #define LOG_SPACE_QUEUES 16u           /* waiters for space by turn, so that a wake-up wakes few */
@@ -203,6 +204,14 @@ struct log {
 	lsn_t checkpoint_older;     /* lsn in the other block */
 	lsn_t scrubbed;             /* the free part is zeros below, old bytes above */
 	bool scrub_unflushed;
+
+	/* hold.c; LSN_NONE = not held [lock: latch to write] */
+	_Atomic uint64_t hold[LOG_HOLDERS];
+	_Atomic bool was_held;
+	bool hold_kept_back;        /* a checkpoint, since a hold last moved [lock: latch] */
+	lsn_t checkpoint_next;      /* being written, or written [lock: latch] */
+	void (*hold_late)(void *arg); /* [lock: latch] */
+	void *hold_late_arg;          /* [lock: latch] */
 };
 
 static inline void log_stat(struct log *log, enum stat_id stat, uint64_t n)
@@ -322,5 +331,11 @@ void log_publish(struct log *log);
 
 /* Writes the checkpoint block that was not written last, and flushes. */
 int log_checkpoint_write(struct log *log, lsn_t lsn, lsn_t marked) must_check;
+
+/* ------------------------------------------------------------------ hold.c */
+
+void log_holds_init(struct log *log);
+/* As far as the holds allow a checkpoint at `lsn`; no hold begins below the result afterwards. */
+lsn_t log_checkpoint_allowed(struct log *log, lsn_t lsn);
 
 #endif

@@ -85,6 +85,7 @@ int log_open(struct log **out, const struct log_place *place, uint64_t log_gen, 
 	memcpy(log->uuid, place->uuid, sizeof(log->uuid));
 	log->shape.offset = place->offset;
 	latch_init(&log->latch, RANK_LOG, 0);
+	log_holds_init(log);
 	if (place->size_bytes < LOG_RECORDS_START || place->offset > place->dev->size_bytes ||
 	    place->size_bytes > place->dev->size_bytes - place->offset)
 		goto out;
@@ -215,6 +216,11 @@ int log_start(struct log *log, lsn_t lsn, uint64_t generation, const struct log_
 	log->scrubbed = lsn;
 	log->started = true;
 	return 0;
+}
+
+uint64_t log_epoch(const struct log *log)
+{
+	return log->started ? log->epoch : log->found.generation;
 }
 
 void log_close(struct log *log)

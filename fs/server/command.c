@@ -6,7 +6,7 @@
 
 #include "engine/base/message.h"
 #include "engine/base/units.h"
-#include "fs/server/place.h"
+#include "fs/server/mounted.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,18 +47,11 @@ static int open_root(int fd)
 
 static int send_command(const char *dir, struct command *command)
 {
-	struct stat st;
-	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), control = -1;
+	int fd = mounted_open(dir), control = -1;
 	int rc = -ECANCELED;
 
-	if (fd < 0 || fstat(fd, &st) != 0) {
-		message(LOG_ERR, "%s: %s", dir, strerror(errno));
-		goto out;
-	}
-	if (!place_is_volume(st.st_dev)) {
-		message(LOG_ERR, "%s: not in a mounted blinkfs volume", dir);
-		goto out;
-	}
+	if (fd < 0)
+		return rc;
 	fd = open_root(fd);
 	if (fd >= 0)
 		control = openat(fd, ".blinkfs/control", O_RDONLY | O_CLOEXEC);
@@ -68,7 +61,6 @@ static int send_command(const char *dir, struct command *command)
 		message(LOG_ERR, "%s: its server cannot be asked: %s", dir, strerror(errno));
 	else
 		rc = 0;
-out:
 	if (control >= 0)
 		close(control);
 	if (fd >= 0)

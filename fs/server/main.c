@@ -5,11 +5,14 @@
  *	blinkfs dump ...
  *	blinkfs sync DIR
  *	blinkfs log-resize DIR SIZE
+ *	blinkfs backup ... DIR FILE
+ *	blinkfs restore ... FILE... VOLUME
  *
  * What can be found wrong is found before the fork, in the order in which a
  * user would correct it.
  */
 #include "engine/base/message.h"
+#include "fs/server/backup.h"
 #include "fs/server/command.h"
 #include "fs/server/place.h"
 #include "fs/server/serve.h"
@@ -57,8 +60,13 @@ static int run(struct server_options *options)
 		return session_remount(options) ? EXIT_NOT_MOUNTED : EXIT_DONE;
 	if (make_absolute(&options->volume_path) ||
 	    (options->log_path && make_absolute(&options->log_path)) ||
+	    (options->archive_dir && make_absolute(&options->archive_dir)) ||
 	    place_prepare(&options->mount_dir))
 		return EXIT_NOT_MOUNTED;
+	if (options->archive_data && !options->archive_dir) {
+		message(LOG_ERR, "log_archive_data needs log_archive=DIR");
+		return EXIT_NOT_MOUNTED;
+	}
 	return mount_volume(options);
 }
 
@@ -74,6 +82,10 @@ int main(int argc, char **argv)
 		return sync_main(argc - 1, argv + 1);
 	if (argc > 1 && strcmp(argv[1], "log-resize") == 0)
 		return log_resize_main(argc - 1, argv + 1);
+	if (argc > 1 && strcmp(argv[1], "backup") == 0)
+		return backup_main(argc - 1, argv + 1);
+	if (argc > 1 && strcmp(argv[1], "restore") == 0)
+		return restore_main(argc - 1, argv + 1);
 	switch (options_parse(argc, argv, &options)) {
 	case OPTIONS_DONE:
 		exit_code = EXIT_DONE;

@@ -41,6 +41,10 @@ void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_
 void op_fsync(fuse_req_t req, fuse_ino_t node, int data_only, struct fuse_file_info *fi);
 void op_lseek(fuse_req_t req, fuse_ino_t node, off_t offset, int whence, struct fuse_file_info *fi);
 
+/* ops_ioctl.c */
+void op_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, void *arg, struct fuse_file_info *fi,
+	      unsigned flags, const void *in, size_t in_len, size_t out_room);
+
 /* ops_dir.c */
 void op_readdir(fuse_req_t req, fuse_ino_t node, size_t cap, off_t cookie,
 		struct fuse_file_info *fi);

@@ -21,6 +21,8 @@ static const char usage[] =
 	"       blinkfs dump ...                          look into a volume (blinkfs dump -h)\n"
 	"       blinkfs sync DIR                          make all that was done there durable\n"
 	"       blinkfs log-resize DIR SIZE               give its redo log another size\n"
+	"       blinkfs backup ...                        save a mounted volume (blinkfs backup -h)\n"
+	"       blinkfs restore ...                       make a volume of backups (restore -h)\n"
 	"       blinkfs -h | -V                           this text; the version\n"
 	"\n"
 	"  -f                   stay in the foreground, messages on stderr\n"
@@ -32,6 +34,8 @@ static const char usage[] =
 	"  -o log=PATH          where the external redo log is (default: where it was last)\n"
 	"  -o log_scrub=on|off  overwrite what the redo log no longer needs (default off)\n"
 	"  -o log_mode=auto|pwrite|direct|dsync|mapped   how the redo log is written\n"
+	"  -o log_archive=DIR   keep everything that is written to the redo log in DIR\n"
+	"  -o log_archive_data  and the file contents that it refers to\n"
 	"  -o max_threads=N     requests handled at once, 1 to 512 (default 64)\n"
 	"  -o noatime|relatime|strictatime   access times (default noatime)\n"
 	"  -o dev|nodev|suid|nosuid|exec|noexec|sync|dirsync   as for mount(8)\n"
@@ -187,6 +191,24 @@ static int apply_log_scrub(struct server_options *options, const char *word, con
 	return 0;
 }
 
+static int apply_log_archive(struct server_options *options, const char *word, const char *value)
+{
+	(void)word;
+	if (*value == '\0')
+		return -EINVAL;
+	free(options->archive_dir);
+	options->archive_dir = strdup(value);
+	return options->archive_dir ? 0 : -ENOMEM;
+}
+
+static int apply_log_archive_data(struct server_options *options, const char *word,
+				  const char *value)
+{
+	(void)word, (void)value;
+	options->archive_data = true;
+	return 0;
+}
+
 static int apply_max_threads(struct server_options *options, const char *word, const char *value)
 {
 	unsigned long threads;
@@ -209,6 +231,8 @@ static const struct option_word words[] = {
 	{"log", true, apply_log},
 	{"log_mode", true, apply_log_mode},
 	{"log_scrub", true, apply_log_scrub},
+	{"log_archive", true, apply_log_archive},
+	{"log_archive_data", false, apply_log_archive_data},
 	{"max_threads", true, apply_max_threads},
 	{"noatime", false, apply_noatime},
 	{"relatime", false, apply_relatime},
@@ -357,4 +381,5 @@ void options_free(struct server_options *options)
 	free(options->mount_dir);
 	free(options->kernel);
 	free(options->log_path);
+	free(options->archive_dir);
 }

@@ -27,6 +27,8 @@ struct server_options {
 	enum log_mode log_mode;
 	char *log_path;              /* of an external log, absolute, owned; NULL: where it was */
 	bool log_scrub;
+	char *archive_dir;           /* absolute, owned; NULL = no log archive */
+	bool archive_data;
 	unsigned max_threads;
 };
 

@@ -19,6 +19,7 @@
 #include "engine/base/error.h"
 #include "engine/base/message.h"
 #include "engine/log_device.h"
+#include "fs/server/backup_serve.h"
 #include "fs/server/control.h"
 #include "fs/server/place.h"
 #include "fs/server/readahead.h"
@@ -185,6 +186,8 @@ static int open_volume(struct server *server)
 		.log_mode = options->log_mode,
 		.log_path = options->log_path,
 		.log_scrub = options->log_scrub,
+		.archive_dir = options->archive_dir,
+		.archive_data = options->archive_data,
 	};
 	struct device *dev = NULL;
 	int rc = open_device(options, &dev);
@@ -270,11 +273,14 @@ int serve_volume(const struct server_options *options, struct daemon *daemon)
 	if (!rc)
 		rc = control_open(&server.control);
 	if (!rc)
+		rc = backup_service_open(&server.backup, server.volume);
+	if (!rc)
 		rc = session_mount(&server);
 	if (!rc)
 		rc = serve(&server);
 	session_close(&server);
 	workers_free(server.workers);
+	backup_service_close(server.backup);
 	control_close(server.control);
 	close_rc = close_volume(&server);
 

@@ -24,6 +24,7 @@
 
 #include <fuse_lowlevel.h>
 
+struct backup_service;
 struct control;
 struct workers;
 
@@ -32,6 +33,7 @@ struct server {
 	struct volume *volume;
 	struct core *core;
 	struct control *control;
+	struct backup_service *backup;
 	struct fuse_session *session;
 	struct workers *workers;
 	struct raw_init {                /* rawinit.c */

@@ -2,8 +2,10 @@
  * .blinkfs/stats: every counter by its name, and the gauges of each part.
  * Numbers are written as integers, exact over 64 bits.
  */
+#include "engine/archive.h"
 #include "engine/pool.h"
 #include "engine/space.h"
+#include "fs/server/backup_serve.h"
 #include "fs/server/control.h"
 
 #include <cjson/cJSON.h>
@@ -97,6 +99,39 @@ static void add_log(cJSON *root, struct volume *volume)
 	cJSON_AddBoolToObject(object, "dead", log_dead(volume->log));
 }
 
+/* Null where there is none. */
+static void add_archive(cJSON *root, struct volume *volume)
+{
+	struct archive_status status;
+	cJSON *object;
+
+	if (!volume->archive) {
+		cJSON_AddNullToObject(root, "archive");
+		return;
+	}
+	archive_status(volume->archive, &status);
+	object = cJSON_AddObjectToObject(root, "archive");
+	cJSON_AddStringToObject(object, "dir", status.dir);
+	cJSON_AddBoolToObject(object, "data", status.data);
+	cJSON_AddBoolToObject(object, "paused", status.paused);
+	add_number(object, "archived_lsn", status.archived_lsn);
+	add_number(object, "gap_from", status.gap_from);
+}
+
+static void add_backup(cJSON *root, struct server *server)
+{
+	static const char *const states[] = {"idle", "running", "ended"};
+	cJSON *object = cJSON_AddObjectToObject(root, "backup");
+	struct blinkfs_backup_status status;
+
+	backup_service_status(server->backup, &status);
+	cJSON_AddStringToObject(object, "state", states[status.state]);
+	add_number(object, "pages", status.pages);
+	add_number(object, "blocks", status.blocks);
+	add_number(object, "bytes", status.bytes);
+	add_number(object, "lsn", status.lsn);
+}
+
 char *stats_json(struct server *server)
 {
 	struct volume *volume = core_volume(server->core);
@@ -110,6 +145,8 @@ char *stats_json(struct server *server)
 	add_pool(root, volume);
 	add_space(root, volume);
 	add_log(root, volume);
+	add_archive(root, volume);
+	add_backup(root, server);
 	text = cJSON_Print(root);
 	cJSON_Delete(root);
 	return text;

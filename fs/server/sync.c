@@ -12,14 +12,11 @@
 #include "fs/server/sync.h"
 
 #include "engine/base/message.h"
-#include "fs/server/place.h"
+#include "fs/server/mounted.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define EXIT_FAILED 1
@@ -31,18 +28,11 @@ static const char usage[] = "usage: blinkfs sync DIR\n"
 
 static int sync_directory(const char *dir)
 {
-	struct stat st;
-	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = mounted_open(dir);
 	int exit_code = EXIT_FAILED;
 
-	if (fd < 0 || fstat(fd, &st) != 0) {
-		message(LOG_ERR, "%s: %s", dir, strerror(errno));
-		goto out;
-	}
-	if (!place_is_volume(st.st_dev)) {
-		message(LOG_ERR, "%s: not in a mounted blinkfs volume", dir);
-		goto out;
-	}
+	if (fd < 0)
+		return EXIT_FAILED;
 	if (syncfs(fd) != 0 || fsync(fd) != 0) {
 		message(LOG_ERR, "%s: not everything could be made durable: %s", dir,
 			strerror(errno));
@@ -50,8 +40,7 @@ static int sync_directory(const char *dir)
 	}
 	exit_code = 0;
 out:
-	if (fd >= 0)
-		close(fd);
+	close(fd);
 	return exit_code;
 }
 

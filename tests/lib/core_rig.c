@@ -31,6 +31,8 @@ static void open_volume(struct rig *rig, bool read_only)
 		.cache_bytes = (uint64_t)rig->page_size * RIG_CACHE_PAGES,
 		.log_buffer_bytes = 2u << 20,
 		.no_background = !rig->background,
+		.archive_dir = rig->archive_dir,
+		.archive_data = rig->archive_dir != NULL,
 	};
 
 	demand(volume_open(&rig->volume, scratch_keep(rig->dev), &options), "open");
@@ -39,6 +41,13 @@ static void open_volume(struct rig *rig, bool read_only)
 
 void rig_open(struct rig *rig, uint64_t size_bytes, uint32_t page_size, bool background)
 {
+	rig_open_archived(rig, size_bytes, page_size, background, NULL);
+}
+
+void rig_open_archived(struct rig *rig, uint64_t size_bytes, uint32_t page_size, bool background,
+		       const char *dir)
+{
+	rig->archive_dir = dir;
 	rig->dev = scratch_format(size_bytes, page_size, (uint64_t)page_size * RIG_LOG_PAGES);
 	rig->page_size = page_size;
 	rig->background = background;

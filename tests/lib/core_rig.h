@@ -10,10 +10,14 @@ struct rig {
 	struct core *core;
 	uint32_t page_size;
 	bool background;
+	const char *archive_dir; /* NULL: no log archive */
 };
 
 /* Failures of these end the program: they are not what is tested. */
 void rig_open(struct rig *rig, uint64_t size_bytes, uint32_t page_size, bool background);
+/* The same with a log archive, of file data as well. */
+void rig_open_archived(struct rig *rig, uint64_t size_bytes, uint32_t page_size, bool background,
+		       const char *dir);
 /* Closed in good order, or dead at once (what was written has arrived). */
 void rig_reopen(struct rig *rig, bool crash);
 void rig_reopen_read_only(struct rig *rig);

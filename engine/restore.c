@@ -1,0 +1,365 @@
+/* From backups to a volume: see restore.h. */
+#include "engine/restore_internal.h"
+
+#include "engine/base/crc32c.h"
+#include "engine/base/message.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int refuse(const char *name, const char *why, int rc)
+{
+	message(LOG_ERR, "%s: %s", name, why);
+	return rc;
+}
+
+/* ---------------------------------------------------------- reading a backup */
+
+int restore_read_all(int fd, void *buf, size_t len, uint64_t offset)
+{
+	uint8_t *at = buf;
+
+	while (len > 0) {
+		ssize_t n = pread(fd, at, len, (off_t)offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			return -BE_TRUNCATED;
+		at += n;
+		len -= (size_t)n;
+		offset += (uint64_t)n;
+	}
+	return 0;
+}
+
+static bool is_zero(const void *bytes, size_t len)
+{
+	const uint8_t *at = bytes;
+
+	while (len > 0 && *at == 0)
+		at++, len--;
+	return len == 0;
+}
+
+static int judge_header(const struct disk_backup_header *head, const char *name)
+{
+	struct disk_backup_header copy = *head;
+
+	if (is_zero(head->magic, sizeof(head->magic)))
+		return refuse(name, "the backup was not finished", -BE_TRUNCATED);
+	if (memcmp(head->magic, BACKUP_MAGIC, sizeof(head->magic)) != 0)
+		return refuse(name, "not a blinkfs backup", -BE_NOVOLUME);
+	copy.crc = le32_make(0);
+	if (crc32c(0, &copy, sizeof(copy)) != le32_get(head->crc))
+		return refuse(name, "damaged: its header does not match its checksum", -BE_DAMAGE);
+	if (le32_get(head->version) != BACKUP_VERSION)
+		return refuse(name, "of a newer version of this program", -BE_VERSION);
+	return 0;
+}
+
+int backup_header_read(int fd, const char *name, struct disk_backup_header *out)
+{
+	int rc = restore_read_all(fd, out, sizeof(*out), 0);
+
+	if (rc == -BE_TRUNCATED)
+		return refuse(name, "not a blinkfs backup", -BE_NOVOLUME);
+	if (rc)
+		return refuse(name, error_text(rc), rc);
+	return judge_header(out, name);
+}
+
+/* One chunk of a file that is read from front to end. */
+struct reader {
+	int fd;
+	const char *name;
+	struct disk_backup_header head;
+	uint64_t at, chunks;
+	uint32_t type, count;
+	uint64_t start;
+	uint8_t *blocks; /* BACKUP_CHUNK_BLOCKS_MAX */
+	bool ended;
+};
+
+static int reader_open(struct reader *r, int fd, const char *name)
+{
+	int rc;
+
+	*r = (struct reader){.fd = fd, .name = name, .at = BACKUP_HEADER_BYTES};
+	rc = backup_header_read(fd, name, &r->head);
+	if (rc)
+		return rc;
+	r->blocks = aligned_alloc(BLOCK_SIZE, (size_t)BACKUP_CHUNK_BLOCKS_MAX * BLOCK_SIZE);
+	return r->blocks ? 0 : -ENOMEM;
+}
+
+static void reader_close(struct reader *r)
+{
+	free(r->blocks);
+}
+
+static int damaged(const struct reader *r, const char *what)
+{
+	message(LOG_ERR, "%s: damaged at byte %" PRIu64 ": %s", r->name, r->at, what);
+	return -BE_DAMAGE;
+}
+
+static int judge_chunk(struct reader *r, const struct disk_backup_chunk *chunk)
+{
+	struct disk_backup_chunk copy = *chunk;
+
+	copy.crc = le32_make(0);
+	if (memcmp(chunk->magic, BACKUP_CHUNK_MAGIC, sizeof(chunk->magic)) != 0 ||
+	    crc32c(0, &copy, sizeof(copy)) != le32_get(chunk->crc))
+		return damaged(r, "no chunk begins here");
+	if (memcmp(chunk->tag, r->head.id, sizeof(chunk->tag)) != 0 ||
+	    le64_get(chunk->offset) != r->at)
+		return damaged(r, "a chunk of another place or backup");
+	if (le32_get(chunk->count) > BACKUP_CHUNK_BLOCKS_MAX)
+		return damaged(r, "a chunk of impossible length");
+	return 0;
+}
+
+/* Reads the next chunk; r->ended when there are no more. */
+static int reader_next(struct reader *r)
+{
+	struct disk_backup_chunk chunk;
+	size_t bytes;
+	int rc = restore_read_all(r->fd, &chunk, sizeof(chunk), r->at);
+
+	if (rc == 0)
+		rc = judge_chunk(r, &chunk);
+	else if (rc == -BE_TRUNCATED)
+		return damaged(r, "the file ends too early");
+	if (rc)
+		return rc;
+	r->type = le32_get(chunk.type);
+	r->count = le32_get(chunk.count);
+	r->start = le64_get(chunk.start);
+	if (r->type == BACKUP_END) {
+		r->ended = true;
+		if (r->start != r->chunks || r->chunks != le64_get(r->head.chunks) ||
+		    r->at + sizeof(chunk) != le64_get(r->head.file_bytes))
+			return damaged(r, "chunks are missing");
+		return 0;
+	}
+	bytes = (size_t)r->count * BLOCK_SIZE;
+	rc = restore_read_all(r->fd, r->blocks, bytes, r->at + sizeof(chunk));
+	if (rc == -BE_TRUNCATED)
+		return damaged(r, "the file ends too early");
+	if (rc)
+		return rc;
+	if (crc32c(0, r->blocks, bytes) != le32_get(chunk.payload_crc))
+		return damaged(r, "contents do not match their checksum");
+	r->at += sizeof(chunk) + bytes;
+	r->chunks++;
+	return 0;
+}
+
+int backup_verify(int fd, const char *name)
+{
+	struct reader r;
+	int rc = reader_open(&r, fd, name);
+
+	while (rc == 0 && !r.ended)
+		rc = reader_next(&r);
+	reader_close(&r);
+	return rc;
+}
+
+/* ------------------------------------------------------------------ applying */
+
+static int zero_superblocks(struct device *dev)
+{
+	static const uint8_t zeros[BLOCK_SIZE];
+	int rc = dev_write(dev, zeros, BLOCK_SIZE, 0);
+
+	if (rc == 0)
+		rc = dev_write(dev, zeros, BLOCK_SIZE,
+			       (dev->size_bytes / BLOCK_SIZE - 1) * BLOCK_SIZE);
+	return rc ? rc : dev_flush(dev);
+}
+
+int restore_begin(struct restore **out, struct device *dev)
+{
+	struct restore *restore;
+	int rc;
+
+	if (dev->size_bytes < 2 * BLOCK_SIZE)
+		return -BE_TOOSMALL;
+	rc = zero_superblocks(dev);
+	if (rc)
+		return rc;
+	restore = calloc(1, sizeof(*restore));
+	if (restore == NULL)
+		return -ENOMEM;
+	restore->dev = dev;
+	*out = restore;
+	return 0;
+}
+
+void restore_end(struct restore *restore)
+{
+	free(restore);
+}
+
+/* INV-RST-1. */
+static int judge_order(const struct restore *restore, const struct disk_backup_header *head,
+		       const char *name)
+{
+	lsn_t base = le64_get(head->base_lsn);
+
+	if (restore->lsn == 0)
+		return base == 0 ? 0
+				 : refuse(name, "an incremental backup; a full one has to come first",
+					  -BE_ORDER);
+	if (base == 0)
+		return refuse(name, "a full backup can only come first", -BE_ORDER);
+	if (memcmp(head->uuid, restore->sb.uuid, sizeof(head->uuid)) != 0)
+		return refuse(name, "a backup of another volume", -BE_ORDER);
+	if (generation_history(le64_get(head->generation)) !=
+	    generation_history(restore->generation))
+		return refuse(name, "made before the volume was restored, or after", -BE_ORDER);
+	if (base != restore->lsn ||
+	    (!is_zero(head->base_id, sizeof(head->base_id)) &&
+	     memcmp(head->base_id, restore->id, sizeof(head->base_id)) != 0)) {
+		message(LOG_ERR,
+			"%s: its base is a backup with LSN %" PRIu64
+			", but what was restored before has LSN %" PRIu64
+			"; give all backups of the chain, oldest first", name, base,
+			restore->lsn);
+		return -BE_ORDER;
+	}
+	return 0;
+}
+
+static int take_superblock(struct restore *restore, const struct reader *r)
+{
+	const struct disk_superblock *sb = (const void *)r->blocks;
+	struct geometry geo;
+
+	if (r->count != 1 || geometry_decode(sb, &geo) ||
+	    memcmp(sb->uuid, r->head.uuid, sizeof(sb->uuid)) != 0)
+		return damaged(r, "no superblock of this volume");
+	if (geo.block_count > restore->dev->size_bytes / BLOCK_SIZE) {
+		message(LOG_ERR, "%s: the target has %" PRIu64 " blocks, the volume needs %" PRIu64,
+			restore->dev->path, restore->dev->size_bytes / BLOCK_SIZE, geo.block_count);
+		return -BE_TOOSMALL;
+	}
+	restore->sb = *sb;
+	restore->geo = geo;
+	return 0;
+}
+
+static int apply_chunk(struct restore *restore, const struct reader *r)
+{
+	const struct geometry *geo = &restore->geo;
+
+	if (r->type == BACKUP_SUPER)
+		return take_superblock(restore, r);
+	if (r->type != BACKUP_PAGES && r->type != BACKUP_DATA)
+		return damaged(r, "a chunk of unknown type");
+	if (geo->block_count == 0)
+		return damaged(r, "no superblock comes first");
+	if (r->start < geo->groups_start || r->start >= geo->block_count - 1 ||
+	    r->count > geo->block_count - 1 - r->start)
+		return damaged(r, "blocks outside the volume");
+	return dev_write(restore->dev, r->blocks, (size_t)r->count * BLOCK_SIZE,
+			 r->start * BLOCK_SIZE);
+}
+
+int restore_apply(struct restore *restore, int fd, const char *name)
+{
+	struct reader r;
+	int rc = reader_open(&r, fd, name);
+
+	if (rc == 0)
+		rc = judge_order(restore, &r.head, name);
+	while (rc == 0) {
+		rc = reader_next(&r);
+		if (rc || r.ended)
+			break;
+		rc = apply_chunk(restore, &r);
+	}
+	if (rc == 0) {
+		restore->lsn = le64_get(r.head.lsn);
+		restore->generation = le64_get(r.head.generation);
+		restore->bad_blocks += le64_get(r.head.bad_blocks);
+		memcpy(restore->id, r.head.id, sizeof(restore->id));
+	}
+	reader_close(&r);
+	return rc;
+}
+
+/* ----------------------------------------------------------------- finishing */
+
+/* INV-RST-2: above every generation of the history that was saved. */
+static uint64_t new_generation(const struct restore *restore)
+{
+	uint16_t step;
+
+	os_random_bytes(&step, sizeof(step));
+	return (generation_history(restore->generation) + 1 + step) << 32 | 2;
+}
+
+static int write_log(struct restore *restore, uint64_t generation)
+{
+	const struct geometry *geo = &restore->geo;
+	struct log_place place = {
+		.dev = restore->dev,
+		.offset = geo->log_start * BLOCK_SIZE,
+		.size_bytes = geo->log_bytes,
+	};
+	struct log_options options = {.mode = LOG_MODE_PWRITE};
+	struct log *log = NULL;
+	int rc;
+
+	memcpy(place.uuid, restore->sb.log_uuid, sizeof(place.uuid));
+	rc = log_format(restore->dev, place.offset, place.size_bytes, place.uuid, generation - 1);
+	if (rc == 0)
+		rc = log_open(&log, &place, generation - 1, generation - 1);
+	if (rc == 0)
+		rc = log_start(log, restore->lsn, generation, &options);
+	log_close(log);
+	return rc;
+}
+
+/* Copies of pages, of another life of the same volume, are not for this one. */
+static int zero_doublewrite(struct restore *restore)
+{
+	const struct geometry *geo = &restore->geo;
+	uint8_t *zeros = calloc(1, geo->page_size);
+	int rc = zeros ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; i < geo->dw_slots && rc == 0; i++)
+		rc = dev_write(restore->dev, zeros, geo->page_size,
+			       geo->dw_start * BLOCK_SIZE + (uint64_t)i * geo->page_size);
+	free(zeros);
+	return rc;
+}
+
+int restore_finish(struct restore *restore, lsn_t *lsn)
+{
+	uint64_t generation = new_generation(restore);
+	struct disk_superblock *sb = &restore->sb;
+	int rc;
+
+	if (restore->lsn == 0)
+		return -EINVAL;
+	rc = zero_doublewrite(restore);
+	if (rc == 0)
+		rc = write_log(restore, generation);
+	if (rc == 0)
+		rc = dev_flush(restore->dev);
+	if (rc)
+		return rc;
+	sb->mount_gen = le64_make(generation);
+	sb->log_gen = le64_make(generation);
+	sb->state = le32_make((le32_get(sb->state) & SB_DAMAGED) | SB_CLEAN);
+	*lsn = restore->lsn;
+	return superblock_write(restore->dev, sb);
+}

@@ -1,0 +1,26 @@
+/*
+ * What the files of restore share.
+ *
+ *	restore.c       reading backups, applying them, the end
+ *	restore_log.c   what the archive of the log adds
+ */
+#ifndef BLINKFS_ENGINE_RESTORE_INTERNAL_H
+#define BLINKFS_ENGINE_RESTORE_INTERNAL_H
+
+#include "engine/restore.h"
+
+#include "engine/base/error.h"
+
+struct restore {
+	struct device *dev;
+	struct disk_superblock sb;
+	struct geometry geo;
+	uint8_t id[16];      /* of the newest backup */
+	lsn_t lsn;           /* what lies on the device is the state at it; 0 = nothing yet */
+	uint64_t generation; /* of that state */
+	uint64_t bad_blocks;
+};
+
+int restore_read_all(int fd, void *buf, size_t len, uint64_t offset) must_check;
+
+#endif
