@@ -37,6 +37,18 @@ struct check_report;
 struct frame;
 struct volume;
 
+/*
+ * How the structure of an index is changed.  Both leave the same pages on the medium,
+ * and each can meet what the other does: they are switched while in use.
+ */
+enum smo_mode {
+	SMO_BLINK,       /* two small mtrs a level, index latch S: tree_split.c */
+	SMO_INDEX_LATCH, /* the classic protocol, index latch SX: tree_classic.c */
+	SMO_MODE_COUNT
+};
+const char *smo_mode_name(enum smo_mode mode);              /* "blink", "index-latch" */
+bool smo_mode_parse(const char *name, enum smo_mode *mode); /* false: no such name */
+
 struct tree {
 	struct volume *volume;
 	uint64_t root;            /* page number, fixed */

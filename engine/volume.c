@@ -238,6 +238,7 @@ int volume_open(struct volume **out, struct device *dev, const struct volume_opt
 		return -ENOMEM;
 	memset(volume, 0, sizeof(*volume));
 	volume->options = *options;
+	volume_set_smo(volume, options->smo);
 	volume->base_dev = volume->dev = dev;
 	latch_init(&volume->sb_latch, RANK_SUPERBLOCK, 0);
 	epochs_init(&volume->epochs);

@@ -28,6 +28,7 @@ struct volume_options {
 	uint64_t cache_bytes;     /* 0 = CACHE_BYTES_DEFAULT */
 	uint64_t log_buffer_bytes;/* 0 = default */
 	enum log_mode log_mode;   /* LOG_MODE_AUTO: as the medium likes it */
+	enum smo_mode smo;        /* volume_set_smo() changes it */
 	uint64_t commit_interval_ns; /* 0 = COMMIT_INTERVAL_NS; OS_FOREVER = none */
 	bool ignore_damage;       /* fsck: open read-write although SB_DAMAGED is set */
 	bool no_background;       /* tests: no threads; the test calls what they would do */
@@ -58,6 +59,7 @@ struct volume {
 	struct space *space;
 	struct purge *purge;
 	struct tree index[INDEX_COUNT];
+	_Atomic uint32_t smo;      /* enum smo_mode; each operation looks once */
 	_Atomic bool failed;       /* sticky: read-only for the rest of this mount */
 	_Atomic bool corrupt;      /* corruption was met; the superblock will say so */
 	lsn_t recovered_lsn;       /* the cut of this mount's recovery */
@@ -116,6 +118,10 @@ int volume_open(struct volume **out, struct device *dev,
 int volume_close(struct volume *volume) must_check;
 /* As if the process had died: nothing more is written.  For tests and after a fatal error. */
 void volume_abandon(struct volume *volume);
+
+/* How indexes are split and merged from now on; at any time, whatever is going on. */
+void volume_set_smo(struct volume *volume, enum smo_mode mode);
+enum smo_mode volume_smo(struct volume *volume);
 
 /* Makes all that was done so far durable. */
 int volume_sync(struct volume *volume) must_check;
