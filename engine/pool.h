@@ -70,6 +70,12 @@ void pool_close(struct pool *pool); /* drops everything, dirty or not */
 int pool_get(struct pool *pool, uint64_t pageno, enum page_type type, unsigned index,
 	     struct frame **out) must_check;
 /*
+ * Pins page `pageno` if it is in the pool and of that index.  Reads nothing and
+ * never waits, so it may be called while page latches are held.
+ */
+bool pool_try_get(struct pool *pool, uint64_t pageno, enum page_type type, unsigned index,
+		  struct frame **out) must_check;
+/*
  * Pins a frame for a page that is about to be initialised: nothing is read;
  * when the pool still has a former page of this number, that frame is used.
  * rank/order of its latch follow type, index and level.  A new page that is

@@ -31,21 +31,27 @@ uint64_t tree_smo_log_bytes(uint32_t page_size)
 	return BODY_BYTES_MAX(page_size) + 1024u;
 }
 
-int smo_begin(struct smo *smo, struct tree *tree)
+int smo_begin(struct smo *smo, struct tree *tree, enum smo_mode mode, unsigned steps)
 {
 	struct volume *volume = tree->volume;
 	int rc;
 
-	*smo = (struct smo){.tree = tree};
-	rc = pool_take_tickets(volume->pool, SMO_PAGES_MAX);
+	*smo = (struct smo){.tree = tree, .sx = mode == SMO_INDEX_LATCH};
+	smo->tickets = SMO_PAGES_MAX + (steps - 1) * SMO_STEP_PAGES;
+	rc = pool_take_tickets(volume->pool, smo->tickets);
 	if (rc)
 		return rc;
-	rc = redo_begin(&smo->redo, volume, tree_smo_log_bytes(volume->geo.page_size));
+	rc = redo_begin(&smo->redo, volume, steps * tree_smo_log_bytes(volume->geo.page_size));
 	if (rc) {
-		pool_give_tickets(volume->pool, SMO_PAGES_MAX);
+		pool_give_tickets(volume->pool, smo->tickets);
 		return rc;
 	}
-	latch_s(&tree->index_latch);
+	tree_latch_index_s(tree);
+	if (smo->sx) {
+		if (latch_x(&tree->sx_latch))
+			stat_add(&volume->stats, STAT_tree_waits_index, 1);
+		stat_add(&volume->stats, STAT_tree_index_latch_sx, 1);
+	}
 	epoch_enter(&volume->epochs);
 	smo->entered = true;
 	return 0;
@@ -53,7 +59,7 @@ int smo_begin(struct smo *smo, struct tree *tree)
 
 void smo_pin(struct smo *smo, struct frame *frame)
 {
-	check(smo->pinned_count < SMO_PAGES_MAX);
+	check(smo->pinned_count < smo->tickets);
 	smo->pinned[smo->pinned_count++] = frame;
 }
 
@@ -64,9 +70,11 @@ void smo_end(struct smo *smo)
 	while (smo->pinned_count > 0)
 		pool_put(smo->pinned[--smo->pinned_count]);
 	epoch_exit(&smo->tree->volume->epochs);
+	if (smo->sx)
+		unlatch_x(&smo->tree->sx_latch);
 	unlatch_s(&smo->tree->index_latch);
 	redo_end(&smo->redo);
-	pool_give_tickets(smo->tree->volume->pool, SMO_PAGES_MAX);
+	pool_give_tickets(smo->tree->volume->pool, smo->tickets);
 	smo->entered = false;
 }
 
@@ -94,13 +102,7 @@ struct key key_separator(const struct key *left, const struct key *right)
 
 /* ------------------------------------------------------ (1) publishing */
 
-struct new_page {
-	uint64_t pageno;
-	struct frame *frame, *bitmap;
-};
-
-/* Pins frames for a page from the page pool.  Nothing latched yet but the index, S. */
-static int new_page_pin(struct smo *smo, struct new_page *new, unsigned level)
+int smo_pin_new(struct smo *smo, struct new_page *new, unsigned level)
 {
 	struct volume *volume = smo->tree->volume;
 	int rc = pool_get(volume->pool, space_bitmap_page(volume, new->pageno), PAGE_BITMAP, 0,
@@ -116,8 +118,7 @@ static int new_page_pin(struct smo *smo, struct new_page *new, unsigned level)
 	return 0;
 }
 
-/* Moves all of the root, latched X, into a new page below it. */
-static void raise_root(struct smo *smo, struct frame *root, struct new_page *new)
+void smo_raise_root(struct smo *smo, struct frame *root, struct new_page *new)
 {
 	struct redo *redo = &smo->redo;
 	unsigned level = tree_page(root->data)->head.level;
@@ -139,6 +140,7 @@ static void raise_root(struct smo *smo, struct frame *root, struct new_page *new
 	redo_page(redo, root, REC_INSERT,
 		  redo_insert(redo->body, 0, none.bytes, 0, &child, sizeof(child)));
 	smo_page_bits(smo, new->bitmap, new->pageno, true);
+	stat_add(&smo->tree->volume->stats, STAT_tree_split_redo_bytes, redo->len);
 	redo_commit(redo);
 	latch_set_order(&root->latch, (uint64_t)smo->tree->id << 8 | (level + 1));
 	unlatch_x(&new->bitmap->latch);
@@ -146,8 +148,8 @@ static void raise_root(struct smo *smo, struct frame *root, struct new_page *new
 	stat_add(&smo->tree->volume->stats, STAT_tree_root_raises, 1);
 }
 
-/* Step (1) for the page `left`, latched X: what is >= at moves into the new page. */
-static void publish(struct smo *smo, struct frame *left, const struct key *at, struct new_page *new)
+void smo_move_right(struct smo *smo, struct frame *left, const struct key *at,
+		    struct new_page *new)
 {
 	struct redo *redo = &smo->redo;
 	const struct disk_tree_page *page = tree_page(left->data);
@@ -157,8 +159,6 @@ static void publish(struct smo *smo, struct frame *left, const struct key *at, s
 	struct key high;
 
 	page_high(left->data, &high);
-	latch_x(&new->frame->latch);
-	latch_x(&new->bitmap->latch);
 	redo_page(redo, new->frame, REC_PAGE_INIT,
 		  redo_page_init(redo->body, PAGE_TREE, smo->tree->id, page->head.level, 0, at,
 				 &high, le64_get(page->right)));
@@ -167,12 +167,27 @@ static void publish(struct smo *smo, struct frame *left, const struct key *at, s
 			  redo_load(redo->body, left->data, keep, count - keep));
 	redo_page(redo, left, REC_SPLIT_LEFT,
 		  redo_split_left(redo->body, keep, at, new->pageno));
+}
+
+void smo_commit_split(struct smo *smo, unsigned level)
+{
+	struct stats *stats = &smo->tree->volume->stats;
+
+	stat_add(stats, STAT_tree_split_redo_bytes, smo->redo.len);
+	redo_commit(&smo->redo);
+	stat_add(stats, level == 0 ? STAT_tree_splits_leaf : STAT_tree_splits_internal, 1);
+}
+
+/* Step (1) for the page `left`, latched X. */
+static void publish(struct smo *smo, struct frame *left, const struct key *at, struct new_page *new)
+{
+	latch_x(&new->frame->latch);
+	latch_x(&new->bitmap->latch);
+	smo_move_right(smo, left, at, new);
 	smo_page_bits(smo, new->bitmap, new->pageno, true);
-	redo_commit(redo);
+	smo_commit_split(smo, tree_page(left->data)->head.level);
 	unlatch_x(&new->bitmap->latch);
 	unlatch_x(&new->frame->latch);
-	stat_add(&smo->tree->volume->stats,
-		 page->head.level == 0 ? STAT_tree_splits_leaf : STAT_tree_splits_internal, 1);
 }
 
 enum split_result {
@@ -190,7 +205,7 @@ static int try_split(struct smo *smo, const struct key *at, unsigned level, stru
 	bool exact;
 	int rc;
 
-	rc = new_page_pin(smo, new, level);
+	rc = smo_pin_new(smo, new, level);
 	if (rc)
 		return rc;
 	rc = tree_descend(smo->tree, at, level, LATCH_X, &left);
@@ -206,7 +221,7 @@ static int try_split(struct smo *smo, const struct key *at, unsigned level, stru
 	} else if (page_is_incomplete(left->data)) {
 		*result = SPLIT_FOREIGN;
 	} else if (atomic_load_explicit(&left->pageno, memory_order_relaxed) == smo->tree->root) {
-		raise_root(smo, left, new);
+		smo_raise_root(smo, left, new);
 		*result = SPLIT_RAISED;
 		*used = true;
 	} else {
@@ -218,7 +233,7 @@ static int try_split(struct smo *smo, const struct key *at, unsigned level, stru
 	return 0;
 }
 
-static int take_page(struct tree *tree, unsigned mtr_flags, uint64_t *pageno)
+int smo_take_page(struct tree *tree, unsigned mtr_flags, uint64_t *pageno)
 {
 	struct space *space = tree->volume->space;
 	unsigned flags = mtr_flags & MTR_PRIVILEGED ? SPACE_PRIVILEGED : 0;
@@ -238,15 +253,17 @@ int tree_split(struct tree *tree, const struct key *at, unsigned level, unsigned
 	struct volume *volume = tree->volume;
 	enum split_result result;
 
+	if (volume_smo(volume) == SMO_INDEX_LATCH)
+		return tree_split_classic(tree, at, level, mtr_flags);
 	do {
 		struct new_page new = {0};
 		struct smo smo;
 		bool used = false;
-		int rc = take_page(tree, mtr_flags, &new.pageno);
+		int rc = smo_take_page(tree, mtr_flags, &new.pageno);
 
 		if (rc)
 			return rc;
-		rc = smo_begin(&smo, tree);
+		rc = smo_begin(&smo, tree, SMO_BLINK, 1);
 		if (rc == 0)
 			rc = try_split(&smo, at, level, &new, &result, &used);
 		if (used)
@@ -342,8 +359,13 @@ static bool has_entry(const void *page, const struct key *key)
 	return exact;
 }
 
-/* Where a full parent should be split, when an entry is to go in at `at`. */
-static struct key parent_boundary(const void *page, const struct key *at)
+bool smo_parent_has_room(struct tree *tree, const void *page)
+{
+	return page_room(page, tree->volume->geo.page_size) >=
+	       page_cost(KEY_BYTES_MAX, sizeof(le64));
+}
+
+struct key smo_parent_boundary(const void *page, const struct key *at)
 {
 	unsigned count = page_slots(page);
 	bool exact;
@@ -370,6 +392,7 @@ static void install(struct smo *smo, struct frame *parent, const struct pending 
 	redo_page(redo, pending->left, REC_FLAGS,
 		  redo_flags(redo->body, tree_page(pending->left->data)->head.flags &
 						 (uint8_t)~PAGE_INCOMPLETE));
+	stat_add(&smo->tree->volume->stats, STAT_tree_split_redo_bytes, redo->len);
 	redo_commit(redo);
 	stat_add(&smo->tree->volume->stats, STAT_tree_parent_installs, 1);
 }
@@ -391,8 +414,8 @@ static int try_install(struct smo *smo, const struct key *key, unsigned level, b
 	smo_pin(smo, parent);
 	os_point("split:install");
 
-	latch_x(&pending.left->latch);
-	latch_x(&parent->latch);
+	tree_latch(smo->tree, pending.left, LATCH_X);
+	tree_latch(smo->tree, parent, LATCH_X);
 	if (!still_pending(&pending) || !is_parent_for(parent->data, &pending)) {
 		rc = -BE_AGAIN;
 	} else if (has_entry(parent->data, &pending.at)) {
@@ -401,7 +424,7 @@ static int try_install(struct smo *smo, const struct key *key, unsigned level, b
 				"tree_split", "INCOMPLETE page whose sibling has an entry");
 	} else if (page_room(parent->data, page_size) < page_cost(pending.at.len, sizeof(le64))) {
 		*full = true;
-		*boundary = parent_boundary(parent->data, &pending.at);
+		*boundary = smo_parent_boundary(parent->data, &pending.at);
 	} else {
 		install(smo, parent, &pending);
 	}
@@ -417,7 +440,7 @@ int tree_complete_split(struct tree *tree, const struct key *key, unsigned level
 		struct smo smo;
 		struct key boundary;
 		bool full = false;
-		int rc = smo_begin(&smo, tree);
+		int rc = smo_begin(&smo, tree, SMO_BLINK, 1);
 
 		if (rc)
 			return rc;

@@ -123,7 +123,8 @@ static void init_trees(struct volume *volume)
 		tree->volume = volume;
 		tree->id = (uint8_t)i;
 		tree->root = le64_get(volume->sb.root[i]);
-		latch_init(&tree->index_latch, RANK_INDEX, i);
+		latch_init(&tree->index_latch, RANK_INDEX, 2 * i);
+		latch_init(&tree->sx_latch, RANK_INDEX, 2 * i + 1);
 	}
 }
 

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define THREADS 6u
+#define THREADS 8u
 #define KEYS_PER_THREAD 400u
 #define INDEX INDEX_SHARES
 
@@ -81,6 +81,7 @@ struct worker {
 	unsigned number;
 	uint64_t seed;
 	unsigned rounds;
+	bool switches;              /* turns the protocol over now and then */
 	struct os_thread thread;
 	bool there[KEYS_PER_THREAD];
 };
@@ -118,6 +119,8 @@ static void work(void *arg)
 		/* Phases of mostly inserting and mostly deleting: splits and merges. */
 		bool grow = r / 500 % 2 == 0;
 
+		if (w->switches && r % 50 == 0)
+			volume_set_smo(w->v, (enum smo_mode)(r / 50 % SMO_MODE_COUNT));
 		make_key(key, w->number, i);
 		demand(exists(w->v, key, (uint8_t)i) == w->there[i], "search sees what exists");
 		if (w->there[i] != grow) {
@@ -129,14 +132,18 @@ static void work(void *arg)
 	}
 }
 
-static void oracle(uint64_t seed)
+/* mode SMO_MODE_COUNT: switched all the time */
+static void oracle(uint64_t seed, enum smo_mode mode)
 {
 	static struct worker worker[THREADS];
 	struct volume *v = open_volume();
 
+	if (mode != SMO_MODE_COUNT)
+		volume_set_smo(v, mode);
 	for (unsigned t = 0; t < THREADS; t++) {
 		worker[t] = (struct worker){.v = v, .number = t, .seed = seed + t,
-					    .rounds = 6000 * test_scale()};
+					    .rounds = 3000 * test_scale(),
+					    .switches = mode == SMO_MODE_COUNT && t == 0};
 		demand(os_thread_start(&worker[t].thread, "work", work, &worker[t]) == 0, "thread");
 	}
 	for (unsigned t = 0; t < THREADS; t++)
@@ -144,6 +151,11 @@ static void oracle(uint64_t seed)
 	demand(stat_read(&v->stats, STAT_tree_splits_leaf) > 20, "pages were split");
 	demand(stat_read(&v->stats, STAT_tree_merges) > 0, "pages were merged");
 	demand(stat_read(&v->stats, STAT_tree_index_latch_x) == 0, "no index latch X");
+	demand(mode != SMO_BLINK || stat_read(&v->stats, STAT_tree_index_latch_sx) == 0,
+	       "no index latch SX");
+	demand(mode != SMO_INDEX_LATCH ||
+		       stat_read(&v->stats, STAT_tree_incomplete_completions) == 0,
+	       "nothing incomplete");
 	demand(scratch_problems(v) == 0, "check");
 	demand(volume_close(v) == 0, "close");
 }
@@ -180,6 +192,7 @@ static void stop_at_gate(const char *name)
 struct scene {
 	struct volume *v;
 	const char *point;
+	enum smo_mode mode, then;   /* until it stops, and meanwhile */
 	void (*victim)(struct volume *v);
 	void (*meanwhile)(struct volume *v);
 	_Atomic bool done;
@@ -204,6 +217,7 @@ static void play(struct scene *scene, const char *name)
 		make_key(key, 0, i * 2);
 		change(scene->v, key, false, (uint8_t)i);
 	}
+	volume_set_smo(scene->v, scene->mode);
 	gate.point = scene->point;
 	atomic_store(&gate.state, 0);
 	atomic_store(&scene->done, false);
@@ -212,6 +226,7 @@ static void play(struct scene *scene, const char *name)
 	while (atomic_load(&gate.state) == 0 && !atomic_load(&scene->done))
 		sched_yield();
 	demand(atomic_load(&gate.state) == 1, name);
+	volume_set_smo(scene->v, scene->then);
 	scene->meanwhile(scene->v);
 	atomic_store(&gate.state, 2);
 	waitq_wake_all(&gate.changed);
@@ -285,6 +300,7 @@ static void scan_stable(struct volume *v)
 
 static void interleavings(void)
 {
+	const enum smo_mode classic = SMO_INDEX_LATCH;
 	struct scene scenes[] = {
 		/* between the two phases of a split: searches, other inserts, deletions */
 		{.point = "split:published", .victim = insert_between, .meanwhile = search_all},
@@ -306,6 +322,48 @@ static void interleavings(void)
 		/* a cursor between two leaves */
 		{.point = "cursor:next_leaf", .victim = scan_stable, .meanwhile = delete_most},
 		{.point = "cursor:next_leaf", .victim = scan_stable, .meanwhile = insert_elsewhere},
+		/* the leaf to split is known, and let go: somebody else splits it, or empties it */
+		{.point = "mtr:split", .victim = insert_between, .meanwhile = insert_elsewhere},
+		{.point = "mtr:split", .victim = insert_between, .meanwhile = delete_most},
+
+		/* classic: SX is held, searches go on */
+		{.point = "classic:latched", .victim = insert_between, .meanwhile = search_all,
+		 .mode = classic, .then = classic},
+		{.point = "classic:step", .victim = insert_between, .meanwhile = search_all,
+		 .mode = classic, .then = classic},
+		/* the leaf to split is known, all is let go */
+		{.point = "mtr:split", .victim = insert_between, .meanwhile = insert_elsewhere,
+		 .mode = classic, .then = classic},
+		{.point = "mtr:split", .victim = insert_between, .meanwhile = delete_most,
+		 .mode = classic, .then = classic},
+		/* a search whose child is not in the pool, or latched, has let go of the parent */
+		{.point = "mtr:located", .victim = insert_between, .meanwhile = insert_elsewhere,
+		 .mode = classic, .then = classic},
+		{.point = "cursor:next_leaf", .victim = scan_stable, .meanwhile = delete_most,
+		 .mode = classic, .then = classic},
+
+		/* the other protocol meanwhile: what was planned is no longer so */
+		{.point = "classic:step", .victim = insert_between, .meanwhile = insert_elsewhere,
+		 .mode = classic, .then = SMO_BLINK},
+		{.point = "classic:step", .victim = insert_between, .meanwhile = delete_most,
+		 .mode = classic, .then = SMO_BLINK},
+		{.point = "classic:stepped", .victim = insert_between,
+		 .meanwhile = insert_elsewhere, .mode = classic, .then = SMO_BLINK},
+		{.point = "merge:pinned", .victim = delete_most, .meanwhile = insert_elsewhere,
+		 .mode = classic, .then = SMO_BLINK},
+		/* a split is half done: the classic protocol meets the INCOMPLETE page */
+		{.point = "split:published", .victim = insert_between, .meanwhile = search_all,
+		 .then = classic},
+		{.point = "split:published", .victim = insert_between,
+		 .meanwhile = insert_elsewhere, .then = classic},
+		{.point = "split:published", .victim = insert_between, .meanwhile = delete_most,
+		 .then = classic},
+		{.point = "split:install", .victim = insert_between, .meanwhile = insert_elsewhere,
+		 .then = classic},
+		{.point = "tree:down", .victim = search_last, .meanwhile = insert_elsewhere,
+		 .then = classic},
+		{.point = "tree:down", .victim = search_last, .meanwhile = delete_most,
+		 .then = classic},
 	};
 
 	for (size_t i = 0; i < array_count(scenes); i++)
@@ -316,7 +374,8 @@ int main(void)
 {
 	interleavings();
 	for (uint64_t seed = 1; seed <= 2; seed++)
-		oracle(seed * 1000);
+		for (unsigned mode = 0; mode <= SMO_MODE_COUNT; mode++)
+			oracle(seed * 1000, (enum smo_mode)mode);
 	puts("race_tree: ok");
 	return 0;
 }

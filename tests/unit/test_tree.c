@@ -96,7 +96,27 @@ static void compare(struct volume *v, const struct oracle *o)
 	}
 }
 
-static void run(uint64_t seed, unsigned rounds, bool ascending)
+#define SWITCHING SMO_MODE_COUNT /* the other mode every hundred rounds */
+
+/* What only one of the protocols does, or leaves. */
+static void check_counters(struct volume *v, enum smo_mode mode)
+{
+	uint64_t splits = stat_read(&v->stats, STAT_tree_splits_leaf) +
+			  stat_read(&v->stats, STAT_tree_splits_internal);
+
+	cr_assert_eq(stat_read(&v->stats, STAT_tree_parent_installs), splits);
+	cr_assert_eq(stat_read(&v->stats, STAT_tree_index_latch_x), 0);
+	cr_assert_gt(stat_read(&v->stats, STAT_tree_split_redo_bytes), splits * 64);
+	cr_assert_eq(stat_read(&v->stats, STAT_tree_incomplete_completions), 0);
+	if (mode == SMO_BLINK)
+		cr_assert_eq(stat_read(&v->stats, STAT_tree_index_latch_sx), 0);
+	if (mode == SMO_INDEX_LATCH) {
+		cr_assert_geq(stat_read(&v->stats, STAT_tree_index_latch_sx), splits);
+		cr_assert_eq(stat_read(&v->stats, STAT_tree_right_moves), 0);
+	}
+}
+
+static void run(uint64_t seed, unsigned rounds, bool ascending, enum smo_mode mode)
 {
 	static struct oracle o;
 	struct device *dev = scratch_format(64u << 20, SCRATCH_PAGE, 1u << 20);
@@ -104,9 +124,13 @@ static void run(uint64_t seed, unsigned rounds, bool ascending)
 	uint64_t state = seed;
 
 	o = (struct oracle){0};
+	if (mode != SWITCHING)
+		volume_set_smo(v, mode);
 	for (unsigned r = 0; r < rounds; r++) {
 		unsigned keys[6], count = 1 + random_next(&state) % 6, used = 0;
 
+		if (mode == SWITCHING && r % 100 == 0)
+			volume_set_smo(v, (enum smo_mode)(r / 100 % SMO_MODE_COUNT));
 		while (used < count) {
 			unsigned k = ascending ? (r + used) % KEYS : random_next(&state) % KEYS;
 			bool twice = false;
@@ -119,6 +143,7 @@ static void run(uint64_t seed, unsigned rounds, bool ascending)
 		cr_assert_eq(put_or_delete(v, keys, count, &o), 0, "seed %lu round %u", seed, r);
 	}
 	compare(v, &o);
+	check_counters(v, mode);
 	cr_assert_eq(scratch_problems(v), 0, "seed %lu", seed);
 	cr_assert_eq(volume_close(v), 0);
 }
@@ -126,15 +151,16 @@ static void run(uint64_t seed, unsigned rounds, bool ascending)
 Test(tree, random_against_oracle)
 {
 	for (uint64_t seed = 1; seed <= 3 * test_scale(); seed++)
-		run(seed, 6000, false);
+		run(seed, 6000, false, (enum smo_mode)(seed % (SMO_MODE_COUNT + 1)));
 }
 
 Test(tree, ascending_against_oracle)
 {
-	run(7, 9000, true);
+	run(7, 9000, true, SMO_BLINK);
+	run(8, 9000, true, SMO_INDEX_LATCH);
 }
 
-Test(tree, all_pages_come_back)
+static void all_pages_come_back(enum smo_mode mode)
 {
 	static struct oracle o;
 	struct device *dev = scratch_format(64u << 20, SCRATCH_PAGE, 1u << 20);
@@ -142,6 +168,7 @@ Test(tree, all_pages_come_back)
 	uint64_t merges;
 
 	o = (struct oracle){0};
+	volume_set_smo(v, mode);
 	for (unsigned k = 0; k < KEYS; k++)
 		cr_assert_eq(put_or_delete(v, &k, 1, &o), 0);
 	cr_assert_gt(stat_read(&v->stats, STAT_tree_splits_leaf), 50);
@@ -151,9 +178,15 @@ Test(tree, all_pages_come_back)
 	compare(v, &o);
 	merges = stat_read(&v->stats, STAT_tree_merges);
 	cr_assert_gt(merges, stat_read(&v->stats, STAT_tree_splits_leaf) - 6);
-	cr_assert_eq(stat_read(&v->stats, STAT_tree_index_latch_x), 0);
+	check_counters(v, mode);
 	cr_assert_eq(scratch_problems(v), 0);
 	cr_assert_eq(volume_close(v), 0);
+}
+
+Test(tree, all_pages_come_back)
+{
+	all_pages_come_back(SMO_BLINK);
+	all_pages_come_back(SMO_INDEX_LATCH);
 }
 
 /* Close and reopen, and a death without closing: what was durable is there. */
