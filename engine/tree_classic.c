@@ -274,7 +274,8 @@ static int reserve_pages(struct cascade *cascade, unsigned mtr_flags)
 		int rc;
 
 		*page = (struct new_page){0};
-		rc = smo_take_page(cascade->tree, mtr_flags, &page->pageno);
+		rc = smo_take_page(cascade->tree, cascade->level + cascade->pages,
+				   mtr_flags, &page->pageno);
 		if (rc)
 			return rc;
 		cascade->pages++;

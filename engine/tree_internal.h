@@ -126,7 +126,8 @@ void smo_pin(struct smo *smo, struct frame *frame);
 void smo_end(struct smo *smo);
 
 /* Pages for splits, from the page pool, and what has become of one. */
-int smo_take_page(struct tree *tree, unsigned mtr_flags, uint64_t *pageno) must_check;
+int smo_take_page(struct tree *tree, unsigned level, unsigned mtr_flags,
+		  uint64_t *pageno) must_check;
 struct new_page {
 	uint64_t pageno;
 	struct frame *frame, *bitmap;

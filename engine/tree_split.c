@@ -233,13 +233,14 @@ static int try_split(struct smo *smo, const struct key *at, unsigned level, stru
 	return 0;
 }
 
-int smo_take_page(struct tree *tree, unsigned mtr_flags, uint64_t *pageno)
+int smo_take_page(struct tree *tree, unsigned level, unsigned mtr_flags, uint64_t *pageno)
 {
 	struct space *space = tree->volume->space;
 	unsigned flags = mtr_flags & MTR_PRIVILEGED ? SPACE_PRIVILEGED : 0;
 	int rc;
 
-	while ((rc = space_take_page(space, flags, tree->root, pageno)) == -BE_AGAIN) {
+	while ((rc = space_take_index_page(space, tree->id, level, flags, tree->root, pageno)) ==
+	       -BE_AGAIN) {
 		stat_add(&tree->volume->stats, STAT_tree_pool_empty_retries, 1);
 		rc = space_refill_pages(space, flags);
 		if (rc)
@@ -259,7 +260,7 @@ int tree_split(struct tree *tree, const struct key *at, unsigned level, unsigned
 		struct new_page new = {0};
 		struct smo smo;
 		bool used = false;
-		int rc = smo_take_page(tree, mtr_flags, &new.pageno);
+		int rc = smo_take_page(tree, level, mtr_flags, &new.pageno);
 
 		if (rc)
 			return rc;
