@@ -48,6 +48,9 @@ struct frame {
 	lsn_t later_lsn;          /* first change since the copy that is being written; 0 = none */
 	_Atomic bool writing;     /* a copy is being written */
 	_Atomic bool referenced;  /* CLOCK; racy by intent */
+	/* Tree pages: where the last insert went, and how many went on in one direction. */
+	uint16_t insert_slot;     /* [lock: latch X] */
+	int16_t insert_run;       /* > 0 ascending, < 0 descending [lock: latch X] */
 	struct frame *flush_prev, *flush_next; /* to older, to newer [lock: flush list] */
 	struct frame *hash_next;  /* [lock: hash shard, X to change; or the free list's latch] */
 	struct pool *pool;

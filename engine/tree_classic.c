@@ -102,6 +102,14 @@ static bool is_child(const void *parent, const struct key *at, const struct fram
 	return page_child(parent, page_child_slot(parent, at->bytes, at->len)) == pageno;
 }
 
+static bool has_entry(const void *parent, const struct key *at)
+{
+	bool exact;
+
+	page_lower_bound(parent, at->bytes, at->len, &exact);
+	return exact;
+}
+
 static bool is_root(const struct smo *smo, const struct frame *frame)
 {
 	return atomic_load_explicit(&frame->pageno, memory_order_relaxed) == smo->tree->root;
@@ -132,14 +140,17 @@ static int look_at(struct smo *smo, struct step *step, enum outcome *outcome, bo
 		return rc == -BE_NOTFOUND ? -BE_AGAIN : rc;
 	if (!is_child(step->parent->data, &step->at, step->left)) {
 		*outcome = OUTCOME_FOREIGN;
+	} else if (has_entry(step->parent->data, &step->at)) {
+		rc = corrupt_at(tree->volume, tree->root, "tree_split",
+				"an entry that is not the low fence of its page");
 	} else if (!smo_parent_has_room(tree, step->parent->data)) {
 		*full = true;
-		step->at = smo_parent_boundary(step->parent->data, &step->at);
+		step->at = smo_parent_boundary(step->parent, &step->at);
 		step->level++;
 	}
 	tree_unlatch(step->parent, LATCH_S);
 	smo_pin(smo, step->parent);
-	return 0;
+	return rc;
 }
 
 /* The highest step that is due, and how many there are in all. */
@@ -196,6 +207,7 @@ static void split(struct smo *smo, const struct step *step, struct new_page *new
 	redo_page(redo, step->parent, REC_INSERT,
 		  redo_insert(redo->body, slot, step->at.bytes, step->at.len, &child,
 			      sizeof(child)));
+	tree_note_insert(step->parent, slot);
 	smo_page_bits(smo, new->bitmap, new->pageno, true);
 	smo_commit_split(smo, step->level);
 	stat_add(&smo->tree->volume->stats, STAT_tree_parent_installs, 1);

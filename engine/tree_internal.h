@@ -145,7 +145,7 @@ void smo_commit_split(struct smo *smo, unsigned level);
 /* Room for one more entry of any separator? */
 bool smo_parent_has_room(struct tree *tree, const void *page);
 /* Where a full parent should be split, when an entry is to go in at `at`. */
-struct key smo_parent_boundary(const void *page, const struct key *at);
+struct key smo_parent_boundary(const struct frame *parent, const struct key *at);
 
 /* tree_split() as smo=index-latch does it. */
 int tree_split_classic(struct tree *tree, const struct key *at, unsigned level,
@@ -156,5 +156,26 @@ void smo_page_bits(struct smo *smo, struct frame *bitmap, uint64_t pageno, bool 
 
 /* Shortest key s with left < s <= right. */
 struct key key_separator(const struct key *left, const struct key *right);
+
+/*
+ * Where a page splits (tree_boundary.c).  Each insert is noted, so that a run can be
+ * told from chance.  Frame latched X.
+ */
+void tree_note_insert(struct frame *frame, unsigned slot);
+enum boundary_kind {
+	BOUNDARY_BALANCED,
+	BOUNDARY_BEFORE_NEW,  /* what is new goes right, with what lies behind it */
+	BOUNDARY_BEHIND_NEW,  /* what is new stays left, what lies behind it goes */
+};
+/* before, behind: bytes of what lies on either side of the new entries. */
+enum boundary_kind tree_boundary_kind(const struct frame *frame, uint64_t before, uint64_t behind);
+
+/* The best of the places that are offered one after the other, for a balanced split. */
+struct balance {
+	uint64_t total;       /* bytes of all */
+	uint64_t cost;        /* of the best so far; UINT64_MAX: none */
+};
+/* Is a split with `left_bytes` on the left, and a separator of so many bytes, better? */
+bool balance_offer(struct balance *balance, uint64_t left_bytes, unsigned separator_len);
 
 #endif

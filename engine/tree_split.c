@@ -366,17 +366,41 @@ bool smo_parent_has_room(struct tree *tree, const void *page)
 	       page_cost(KEY_BYTES_MAX, sizeof(le64));
 }
 
-struct key smo_parent_boundary(const void *page, const struct key *at)
+struct key smo_parent_boundary(const struct frame *parent, const struct key *at)
 {
+	const void *page = parent->data;
 	unsigned count = page_slots(page);
 	bool exact;
 	unsigned slot = page_lower_bound(page, at->bytes, at->len, &exact);
-	struct key key;
+	uint64_t bytes = 0, before = 0;
+	struct balance balance = {.cost = UINT64_MAX};
+	enum boundary_kind kind;
+	struct key key, best = {0};
 
-	check(count >= 2);
-	/* Ascending runs: leave the page full, take only its last entry along. */
-	page_key(page, slot == count ? count - 1 : count / 2, &key);
-	return key;
+	check(count >= 2 && slot > 0 && !exact);
+	for (unsigned i = 0; i < count; i++) {
+		bytes += page_slot_bytes(page, i);
+		before += i < slot ? page_slot_bytes(page, i) : 0;
+	}
+	kind = tree_boundary_kind(parent, before, bytes - before);
+	/* A boundary is one of the keys: the last before the new one goes along with it. */
+	if (kind != BOUNDARY_BALANCED) {
+		unsigned first = kind == BOUNDARY_BEFORE_NEW ? slot - 1 : slot;
+
+		if (first > 0) {
+			page_key(page, first, &best);
+			return best;
+		}
+	}
+	balance.total = bytes;
+	before = page_slot_bytes(page, 0);
+	for (unsigned i = 1; i < count; i++) {
+		page_key(page, i, &key);
+		if (balance_offer(&balance, before, key.len))
+			best = key;
+		before += page_slot_bytes(page, i);
+	}
+	return best;
 }
 
 /* Both pages latched X and verified: the mtr of step (2). */
@@ -393,6 +417,7 @@ static void install(struct smo *smo, struct frame *parent, const struct pending 
 	redo_page(redo, pending->left, REC_FLAGS,
 		  redo_flags(redo->body, tree_page(pending->left->data)->head.flags &
 						 (uint8_t)~PAGE_INCOMPLETE));
+	tree_note_insert(parent, slot);
 	stat_add(&smo->tree->volume->stats, STAT_tree_split_redo_bytes, redo->len);
 	redo_commit(redo);
 	stat_add(&smo->tree->volume->stats, STAT_tree_parent_installs, 1);
@@ -425,7 +450,7 @@ static int try_install(struct smo *smo, const struct key *key, unsigned level, b
 				"tree_split", "INCOMPLETE page whose sibling has an entry");
 	} else if (page_room(parent->data, page_size) < page_cost(pending.at.len, sizeof(le64))) {
 		*full = true;
-		*boundary = smo_parent_boundary(parent->data, &pending.at);
+		*boundary = smo_parent_boundary(parent, &pending.at);
 	} else {
 		install(smo, parent, &pending);
 	}
