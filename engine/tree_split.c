@@ -11,7 +11,13 @@
  * crash before (1) is logged: nothing happened; R's blocks were reserved in
  * memory only.  After (1): L* and R hold everything, R is reached through the
  * right link; whoever changes L next, or recovery, does (2).  After (2): done.
- * Each of (1) and (2) is one mtr with a reservation of its own (INV-LOG-1).
+ * Each of (1) and (2) is one mtr.
+ *
+ * Usually (2) follows (1) at once: L's latch is handed over from the one mtr to the
+ * other, and the parent that the descent came by is latched and verified; one
+ * reservation serves both (INV-LOG-1).  A parent that is full, or no longer L's, is
+ * left to tree_complete_split(), with nothing latched and a reservation of its own:
+ * there a split of the parent may come first, by the same two steps a level up.
  *
  * The root stays where it is: when it has to be split, its contents first move
  * into a new page one level down, in one mtr.
@@ -27,7 +33,7 @@
 
 uint64_t tree_smo_log_bytes(uint32_t page_size)
 {
-	/* One load of a page, the rest is small. */
+	/* One load of a page, the rest is small: publish and install take less than 600. */
 	return BODY_BYTES_MAX(page_size) + 1024u;
 }
 
@@ -190,25 +196,131 @@ static void publish(struct smo *smo, struct frame *left, const struct key *at, s
 	unlatch_x(&new->frame->latch);
 }
 
+/* What step (2) works on. */
+struct pending {
+	struct frame *left;
+	struct key at;      /* high fence of left = low fence of right */
+	uint64_t right;
+	unsigned level;
+	bool above;         /* the parent turned out to be INCOMPLETE itself */
+};
+
+static bool is_parent_for(const void *page, const struct pending *pending)
+{
+	return !page_is_dead(page) && tree_page(page)->head.level == pending->level + 1 &&
+	       page_covers(page, pending->at.bytes, pending->at.len);
+}
+
+static bool has_entry(const void *page, const struct key *key)
+{
+	bool exact;
+
+	page_lower_bound(page, key->bytes, key->len, &exact);
+	return exact;
+}
+
+/* Both pages latched X and verified: the mtr of step (2). */
+static void install(struct smo *smo, struct frame *parent, struct pending *pending)
+{
+	struct redo *redo = &smo->redo;
+	le64 child = le64_make(pending->right);
+	bool exact;
+	unsigned slot = page_lower_bound(parent->data, pending->at.bytes, pending->at.len, &exact);
+
+	redo_page(redo, parent, REC_INSERT,
+		  redo_insert(redo->body, slot, pending->at.bytes, pending->at.len, &child,
+			      sizeof(child)));
+	redo_page(redo, pending->left, REC_FLAGS,
+		  redo_flags(redo->body, tree_page(pending->left->data)->head.flags &
+						 (uint8_t)~PAGE_INCOMPLETE));
+	tree_note_insert(parent, slot);
+	stat_add(&smo->tree->volume->stats, STAT_tree_split_redo_bytes, redo->len);
+	redo_commit(redo);
+	pending->above = page_is_incomplete(parent->data);
+	stat_add(&smo->tree->volume->stats, STAT_tree_parent_installs, 1);
+}
+
 enum split_result {
 	SPLIT_DONE,       /* `at` is a boundary, or cannot be one any more */
-	SPLIT_PUBLISHED,
+	SPLIT_INSTALLED,  /* both steps are done */
+	SPLIT_PUBLISHED,  /* the first one; the parent was not as remembered, or is full */
 	SPLIT_RAISED,     /* the root: once more */
 	SPLIT_FOREIGN,    /* an incomplete split of somebody else comes first */
 };
 
-/* One try.  *used: the new page became part of the tree. */
-static int try_split(struct smo *smo, const struct key *at, unsigned level, struct new_page *new,
-		     enum split_result *result, bool *used)
+/*
+ * The page to split, latched X, and its parent, pinned and not latched: what is
+ * remembered of it is verified when it is latched.  NULL: none, it is the root.
+ */
+static int find_both(struct smo *smo, const struct key *at, unsigned level, struct frame **parent,
+		     struct frame **left)
 {
-	struct frame *left;
+	struct tree *tree = smo->tree;
+	const void *page;
+	uint64_t child;
+	int rc = tree_descend(tree, at, level + 1, LATCH_S, parent);
+
+	if (rc) {
+		*parent = NULL;
+		return rc == -BE_NOTFOUND ? tree_descend(tree, at, level, LATCH_X, left) : rc;
+	}
+	smo_pin(smo, *parent);
+	page = (*parent)->data;
+	child = page_child(page, page_child_slot(page, at->bytes, at->len));
+	tree_unlatch(*parent, LATCH_S);
+	os_point("split:located");
+	rc = pool_get(tree->volume->pool, child, PAGE_TREE, tree->id, left);
+	if (rc)
+		return rc;
+	tree_latch(tree, *left, LATCH_X);
+	page = (*left)->data;
+	if (!page_is_dead(page) && tree_page(page)->head.level == level &&
+	    page_covers(page, at->bytes, at->len))
+		return 0;
+	tree_unlatch(*left, LATCH_X);
+	pool_put(*left);
+	return tree_descend(tree, at, level, LATCH_X, left);
+}
+
+/*
+ * Step (2) at once, the latch of the left page being handed over from one mtr to the
+ * next: nobody sees the page INCOMPLETE, and nothing has to be found again.
+ * false: not possible; the page stays INCOMPLETE.
+ */
+static bool install_at_once(struct smo *smo, struct frame *parent, struct pending *pending)
+{
+	bool fits;
+
+	if (parent == NULL)
+		return false;
+	redo_again(&smo->redo);
+	os_point("split:handover");
+	tree_latch(smo->tree, parent, LATCH_X);
+	fits = is_parent_for(parent->data, pending) && !has_entry(parent->data, &pending->at) &&
+	       smo_parent_has_room(smo->tree, parent->data);
+	if (fits) {
+		install(smo, parent, pending);
+		stat_add(&smo->tree->volume->stats, STAT_tree_handovers, 1);
+	}
+	tree_unlatch(parent, LATCH_X);
+	return fits;
+}
+
+/*
+ * One try.  *used: the new page became part of the tree.  *above: a split of the parent
+ * was met that has to be completed.
+ */
+static int try_split(struct smo *smo, const struct key *at, unsigned level, struct new_page *new,
+		     enum split_result *result, bool *used, bool *above)
+{
+	struct frame *left, *parent;
 	bool exact;
 	int rc;
 
 	rc = smo_pin_new(smo, new, level);
 	if (rc)
 		return rc;
-	rc = tree_descend(smo->tree, at, level, LATCH_X, &left);
+	rc = find_both(smo, at, level, &parent, &left);
 	if (rc)
 		return rc == -BE_NOTFOUND ? -BE_AGAIN : rc;
 	smo_pin(smo, left);
@@ -225,9 +337,14 @@ static int try_split(struct smo *smo, const struct key *at, unsigned level, stru
 		*result = SPLIT_RAISED;
 		*used = true;
 	} else {
+		struct pending pending = {
+			.left = left, .at = *at, .right = new->pageno, .level = level};
+
 		publish(smo, left, at, new);
-		*result = SPLIT_PUBLISHED;
 		*used = true;
+		*result = install_at_once(smo, parent, &pending) ? SPLIT_INSTALLED
+								 : SPLIT_PUBLISHED;
+		*above = pending.above;
 	}
 	unlatch_x(&left->latch);
 	return 0;
@@ -259,40 +376,38 @@ int tree_split(struct tree *tree, const struct key *at, unsigned level, unsigned
 	do {
 		struct new_page new = {0};
 		struct smo smo;
-		bool used = false;
+		bool used = false, above = false;
 		int rc = smo_take_page(tree, level, mtr_flags, &new.pageno);
 
 		if (rc)
 			return rc;
 		rc = smo_begin(&smo, tree, SMO_BLINK, 1);
 		if (rc == 0)
-			rc = try_split(&smo, at, level, &new, &result, &used);
+			rc = try_split(&smo, at, level, &new, &result, &used, &above);
 		if (used)
 			space_used(volume->space, new.pageno, volume->geo.page_blocks);
 		else
 			space_untake_page(volume->space, new.pageno);
 		smo_end(&smo);
+		if (rc == -BE_AGAIN) {
+			result = SPLIT_RAISED;
+			continue;
+		}
 		if (rc)
 			return rc;
 		if (result == SPLIT_FOREIGN || result == SPLIT_PUBLISHED) {
 			os_point("split:published");
 			rc = tree_complete_split(tree, at, level, mtr_flags);
-			if (rc)
-				return rc;
+		} else if (above) {
+			rc = tree_complete_split(tree, at, level + 1, mtr_flags);
 		}
+		if (rc)
+			return rc;
 	} while (result == SPLIT_RAISED || result == SPLIT_FOREIGN);
 	return 0;
 }
 
 /* ------------------------------------------------------ (2) installing */
-
-/* What step (2) found out about the left page. */
-struct pending {
-	struct frame *left;
-	struct key at;      /* high fence of left = low fence of right */
-	uint64_t right;
-	unsigned level;
-};
 
 /*
  * Finds the INCOMPLETE page: the one that covers key, or, since key may lie in
@@ -346,20 +461,6 @@ static bool still_pending(const struct pending *pending)
 	       le64_get(tree_page(page)->right) == pending->right;
 }
 
-static bool is_parent_for(const void *page, const struct pending *pending)
-{
-	return !page_is_dead(page) && tree_page(page)->head.level == pending->level + 1 &&
-	       page_covers(page, pending->at.bytes, pending->at.len);
-}
-
-static bool has_entry(const void *page, const struct key *key)
-{
-	bool exact;
-
-	page_lower_bound(page, key->bytes, key->len, &exact);
-	return exact;
-}
-
 bool smo_parent_has_room(struct tree *tree, const void *page)
 {
 	return page_room(page, tree->volume->geo.page_size) >=
@@ -403,32 +504,15 @@ struct key smo_parent_boundary(const struct frame *parent, const struct key *at)
 	return best;
 }
 
-/* Both pages latched X and verified: the mtr of step (2). */
-static void install(struct smo *smo, struct frame *parent, const struct pending *pending)
-{
-	struct redo *redo = &smo->redo;
-	le64 child = le64_make(pending->right);
-	bool exact;
-	unsigned slot = page_lower_bound(parent->data, pending->at.bytes, pending->at.len, &exact);
-
-	redo_page(redo, parent, REC_INSERT,
-		  redo_insert(redo->body, slot, pending->at.bytes, pending->at.len, &child,
-			      sizeof(child)));
-	redo_page(redo, pending->left, REC_FLAGS,
-		  redo_flags(redo->body, tree_page(pending->left->data)->head.flags &
-						 (uint8_t)~PAGE_INCOMPLETE));
-	tree_note_insert(parent, slot);
-	stat_add(&smo->tree->volume->stats, STAT_tree_split_redo_bytes, redo->len);
-	redo_commit(redo);
-	stat_add(&smo->tree->volume->stats, STAT_tree_parent_installs, 1);
-}
-
-/* One try of step (2).  *full: the parent has to be split at *boundary first. */
+/*
+ * One try of step (2).  *full: the parent has to be split at *boundary first.  *above:
+ * the parent's own split has to be completed.
+ */
 static int try_install(struct smo *smo, const struct key *key, unsigned level, bool *full,
-		       struct key *boundary)
+		       bool *above, struct key *boundary)
 {
 	uint32_t page_size = smo->tree->volume->geo.page_size;
-	struct pending pending;
+	struct pending pending = {.above = false};
 	struct frame *parent;
 	int rc = find_pending(smo, key, level, &pending);
 
@@ -453,6 +537,7 @@ static int try_install(struct smo *smo, const struct key *key, unsigned level, b
 		*boundary = smo_parent_boundary(parent, &pending.at);
 	} else {
 		install(smo, parent, &pending);
+		*above = pending.above;
 	}
 	unlatch_x(&parent->latch);
 	unlatch_x(&pending.left->latch);
@@ -465,15 +550,19 @@ int tree_complete_split(struct tree *tree, const struct key *key, unsigned level
 	for (;;) {
 		struct smo smo;
 		struct key boundary;
-		bool full = false;
+		bool full = false, above = false;
 		int rc = smo_begin(&smo, tree, SMO_BLINK, 1);
 
 		if (rc)
 			return rc;
-		rc = try_install(&smo, key, level, &full, &boundary);
+		rc = try_install(&smo, key, level, &full, &above, &boundary);
 		smo_end(&smo);
 		if (rc == -BE_AGAIN)
 			continue;
+		if (rc == 0 && above) {
+			level++;
+			continue;
+		}
 		if (rc || !full)
 			return rc;
 		rc = tree_split(tree, &boundary, level + 1, mtr_flags);

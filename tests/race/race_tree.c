@@ -8,6 +8,7 @@
  *    done something, so that each window of the protocol is surely visited.
  */
 #include "engine/mtr.h"
+#include "engine/pool.h"
 #include "engine/purge.h"
 #include "tests/lib/scratch.h"
 
@@ -193,6 +194,7 @@ struct scene {
 	struct volume *v;
 	const char *point;
 	enum smo_mode mode, then;   /* until it stops, and meanwhile */
+	bool full;                  /* the root has no room for one more entry */
 	void (*victim)(struct volume *v);
 	void (*meanwhile)(struct volume *v);
 	_Atomic bool done;
@@ -207,6 +209,20 @@ static void run_victim(void *arg)
 	atomic_store(&scene->done, true);
 }
 
+static bool root_is_full(struct volume *v)
+{
+	struct frame *root;
+	bool full;
+
+	demand(pool_take_tickets(v->pool, 1) == 0, "tickets");
+	demand(pool_get(v->pool, v->index[INDEX].root, PAGE_TREE, INDEX, &root) == 0, "root");
+	full = tree_page(root->data)->head.level > 0 &&
+	       page_room(root->data, SCRATCH_PAGE) < page_cost(KEY_BYTES_MAX, sizeof(le64));
+	pool_put(root);
+	pool_give_tickets(v->pool, 1);
+	return full;
+}
+
 static void play(struct scene *scene, const char *name)
 {
 	struct os_thread thread;
@@ -216,6 +232,10 @@ static void play(struct scene *scene, const char *name)
 	for (unsigned i = 0; i < 200; i++) {
 		make_key(key, 0, i * 2);
 		change(scene->v, key, false, (uint8_t)i);
+	}
+	for (unsigned i = 400; scene->full && !root_is_full(scene->v); i++) {
+		make_key(key, 0, i);
+		change(scene->v, key, false, 0x11);
 	}
 	volume_set_smo(scene->v, scene->mode);
 	gate.point = scene->point;
@@ -287,13 +307,15 @@ static void search_last(struct volume *v)
 static void scan_stable(struct volume *v)
 {
 	struct tree_cursor c;
-	uint8_t key[8];
+	uint8_t key[8], end[8];
 	unsigned stable = 0;
 	int rc = tree_cursor_open(&c, &v->index[INDEX], NULL, 0);
 
 	make_key(key, 0, 190 * 2);
+	make_key(end, 0, 200 * 2);
 	while (rc == 0 && (rc = tree_cursor_next(&c)) == 0)
-		stable += memcmp(c.key.bytes, key, 8) >= 0 && be64_get(c.key.bytes) % THREADS == 0;
+		stable += memcmp(c.key.bytes, key, 8) >= 0 && memcmp(c.key.bytes, end, 8) < 0 &&
+			  be64_get(c.key.bytes) % THREADS == 0;
 	tree_cursor_close(&c);
 	demand(rc == -BE_END && stable == 10, "each entry that stays is seen exactly once");
 }
@@ -303,14 +325,26 @@ static void interleavings(void)
 	const enum smo_mode classic = SMO_INDEX_LATCH;
 	struct scene scenes[] = {
 		/* between the two phases of a split: searches, other inserts, deletions */
-		{.point = "split:published", .victim = insert_between, .meanwhile = search_all},
-		{.point = "split:published",
-		 .victim = insert_between,
-		 .meanwhile = insert_elsewhere},
-		{.point = "split:published", .victim = insert_between, .meanwhile = delete_most},
+		{.point = "split:published", .victim = insert_between, .meanwhile = search_all,
+		 .full = true},
+		{.point = "split:published", .victim = insert_between,
+		 .meanwhile = insert_elsewhere, .full = true},
+		{.point = "split:published", .victim = insert_between, .meanwhile = delete_most,
+		 .full = true},
+		{.point = "split:published", .victim = insert_between, .meanwhile = scan_stable,
+		 .full = true},
+		/* the parent is remembered: it splits, its page dies, it is raised */
+		{.point = "split:located", .victim = insert_between, .meanwhile = insert_elsewhere},
+		{.point = "split:located", .victim = insert_between, .meanwhile = insert_elsewhere,
+		 .full = true},
+		{.point = "split:located", .victim = insert_between, .meanwhile = delete_most},
+		{.point = "split:located", .victim = insert_between, .meanwhile = delete_most,
+		 .full = true},
 		/* before the parent is latched: its page splits, dies, is raised */
-		{.point = "split:install", .victim = insert_between, .meanwhile = insert_elsewhere},
-		{.point = "split:install", .victim = insert_between, .meanwhile = delete_most},
+		{.point = "split:install", .victim = insert_between, .meanwhile = insert_elsewhere,
+		 .full = true},
+		{.point = "split:install", .victim = insert_between, .meanwhile = delete_most,
+		 .full = true},
 		/* a search between two pages: the child splits or dies */
 		{.point = "tree:down", .victim = search_last, .meanwhile = insert_elsewhere},
 		{.point = "tree:down", .victim = search_last, .meanwhile = delete_most},
@@ -348,18 +382,22 @@ static void interleavings(void)
 		{.point = "classic:step", .victim = insert_between, .meanwhile = delete_most,
 		 .mode = classic, .then = SMO_BLINK},
 		{.point = "classic:stepped", .victim = insert_between,
-		 .meanwhile = insert_elsewhere, .mode = classic, .then = SMO_BLINK},
+		 .meanwhile = insert_elsewhere, .full = true, .mode = classic, .then = SMO_BLINK},
+		{.point = "classic:stepped", .victim = insert_between, .meanwhile = search_all,
+		 .full = true, .mode = classic, .then = classic},
 		{.point = "merge:pinned", .victim = delete_most, .meanwhile = insert_elsewhere,
 		 .mode = classic, .then = SMO_BLINK},
 		/* a split is half done: the classic protocol meets the INCOMPLETE page */
 		{.point = "split:published", .victim = insert_between, .meanwhile = search_all,
-		 .then = classic},
+		 .full = true, .then = classic},
 		{.point = "split:published", .victim = insert_between,
-		 .meanwhile = insert_elsewhere, .then = classic},
+		 .meanwhile = insert_elsewhere, .full = true, .then = classic},
 		{.point = "split:published", .victim = insert_between, .meanwhile = delete_most,
-		 .then = classic},
+		 .full = true, .then = classic},
 		{.point = "split:install", .victim = insert_between, .meanwhile = insert_elsewhere,
-		 .then = classic},
+		 .full = true, .then = classic},
+		{.point = "split:located", .victim = insert_between, .meanwhile = insert_elsewhere,
+		 .full = true, .then = classic},
 		{.point = "tree:down", .victim = search_last, .meanwhile = insert_elsewhere,
 		 .then = classic},
 		{.point = "tree:down", .victim = search_last, .meanwhile = delete_most,
