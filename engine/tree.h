@@ -78,9 +78,11 @@ int tree_get(struct tree *tree, const void *key, size_t key_len, void *value, si
 	     size_t *len) must_check;
 
 /*
- * Forward cursor.  It works on a private copy of one leaf at a time, so no
- * latch or pin is held between calls, and an entry that exists throughout is
- * seen exactly once.  The copy may be stale by the time it is read.
+ * Cursor.  It works on a private copy of one leaf at a time, so no latch or pin
+ * is held between calls, and an entry that exists throughout is seen exactly
+ * once, in either direction.  The copy may be stale by the time it is read.
+ *
+ * It stands between two entries: next passes the one behind, prev the one in front.
  *
  *	struct tree_cursor c;
  *	int rc = tree_cursor_open(&c, tree, from, from_len);
@@ -91,7 +93,7 @@ int tree_get(struct tree *tree, const void *key, size_t key_len, void *value, si
 struct tree_cursor {
 	struct tree *tree;
 	uint8_t *copy;            /* page_size bytes, owned */
-	unsigned slot;
+	unsigned slot;            /* of the entry behind it */
 	bool in_epoch;            /* the caller is inside an epoch and has tickets */
 	struct key key;
 	const uint8_t *value;     /* points into the copy, valid until the next call */
@@ -99,6 +101,9 @@ struct tree_cursor {
 };
 int tree_cursor_open(struct tree_cursor *cursor, struct tree *tree, const void *from,
 		     size_t from_len) must_check;
+/* In front of the first entry >= from; an empty key: behind the last entry of all. */
+int tree_cursor_open_before(struct tree_cursor *cursor, struct tree *tree, const void *from,
+			    size_t from_len) must_check;
 /*
  * For a caller that has taken two pool tickets and then entered an epoch, which it
  * keeps over the whole walk and after.
@@ -106,6 +111,7 @@ int tree_cursor_open(struct tree_cursor *cursor, struct tree *tree, const void *
 int tree_cursor_open_in_epoch(struct tree_cursor *cursor, struct tree *tree, const void *from,
 			      size_t from_len) must_check;
 int tree_cursor_next(struct tree_cursor *cursor) must_check;
+int tree_cursor_prev(struct tree_cursor *cursor) must_check; /* -BE_END at the beginning */
 void tree_cursor_close(struct tree_cursor *cursor);
 
 /* Verifies INV-TREE-* and INV-PAGE-* on a quiet tree. */

@@ -416,39 +416,33 @@ int tree_split(struct tree *tree, const struct key *at, unsigned level, unsigned
 static int find_pending(struct smo *smo, const struct key *key, unsigned level,
 			struct pending *pending)
 {
-	struct key probe = *key;
-	int rc;
+	struct frame *frame;
+	struct key low;
+	int rc = tree_descend(smo->tree, key, level, LATCH_S, &frame);
 
-	pending->level = level;
-	for (int tries = 0; tries < 2; tries++) {
-		struct frame *frame;
-
-		rc = tree_descend(smo->tree, &probe, level, LATCH_S, &frame);
-		if (rc)
-			return rc;
-		if (page_is_incomplete(frame->data)) {
-			pending->left = frame;
-			page_high(frame->data, &pending->at);
-			pending->right = le64_get(tree_page(frame->data)->right);
-			tree_unlatch(frame, LATCH_S);
-			smo_pin(smo, frame);
-			return 0;
-		}
-		page_low(frame->data, &probe);
+	if (rc)
+		return rc;
+	if (!page_is_incomplete(frame->data)) {
+		page_low(frame->data, &low);
 		tree_unlatch(frame, LATCH_S);
 		pool_put(frame);
-		if (probe.len == 0)
-			break;
-		/* The greatest key below `low`, for all that our keys can be. */
-		while (probe.len > 0 && probe.bytes[probe.len - 1] == 0)
-			probe.len--;
-		if (probe.len == 0)
-			break;
-		probe.bytes[probe.len - 1]--;
-		memset(probe.bytes + probe.len, 0xff, KEY_BYTES_MAX - probe.len);
-		probe.len = KEY_BYTES_MAX;
+		if (low.len == 0)
+			return -BE_NOTFOUND;
+		rc = tree_descend_before(smo->tree, &low, level, &frame);
+		if (rc)
+			return rc;
 	}
-	return -BE_NOTFOUND;
+	smo_pin(smo, frame);
+	if (page_is_incomplete(frame->data)) {
+		pending->level = level;
+		pending->left = frame;
+		page_high(frame->data, &pending->at);
+		pending->right = le64_get(tree_page(frame->data)->right);
+	} else {
+		rc = -BE_NOTFOUND;
+	}
+	tree_unlatch(frame, LATCH_S);
+	return rc;
 }
 
 static bool still_pending(const struct pending *pending)

@@ -87,19 +87,22 @@ struct worker {
 	bool there[KEYS_PER_THREAD];
 };
 
-/* Own keys are seen exactly once by a scan of everything. */
-static void scan(struct worker *w)
+/* Own keys are seen exactly once by a scan of everything, in either direction. */
+static void scan(struct worker *w, bool backwards)
 {
+	struct tree *tree = &w->v->index[INDEX];
 	bool seen[KEYS_PER_THREAD] = {false};
 	struct tree_cursor c;
 	uint64_t previous = 0;
 	bool first = true;
-	int rc = tree_cursor_open(&c, &w->v->index[INDEX], NULL, 0);
+	int rc = backwards ? tree_cursor_open_before(&c, tree, NULL, 0)
+			   : tree_cursor_open(&c, tree, NULL, 0);
 
-	while (rc == 0 && (rc = tree_cursor_next(&c)) == 0) {
+	while (rc == 0 &&
+	       (rc = backwards ? tree_cursor_prev(&c) : tree_cursor_next(&c)) == 0) {
 		uint64_t key = be64_get(c.key.bytes);
 
-		demand(first || key > previous, "scan ascends");
+		demand(first || (backwards ? key < previous : key > previous), "scan is in order");
 		first = false;
 		previous = key;
 		if (key % THREADS == w->number)
@@ -128,8 +131,8 @@ static void work(void *arg)
 			change(w->v, key, w->there[i], (uint8_t)i);
 			w->there[i] = !w->there[i];
 		}
-		if (r % 400 == 399)
-			scan(w);
+		if (r % 200 == 199)
+			scan(w, r % 400 == 399);
 	}
 }
 
@@ -304,20 +307,32 @@ static void search_last(struct volume *v)
 	demand(exists(v, key, 199), "search during merges");
 }
 
-static void scan_stable(struct volume *v)
+static void scan_stable_to(struct volume *v, bool backwards)
 {
+	struct tree *tree = &v->index[INDEX];
 	struct tree_cursor c;
 	uint8_t key[8], end[8];
 	unsigned stable = 0;
-	int rc = tree_cursor_open(&c, &v->index[INDEX], NULL, 0);
+	int rc = backwards ? tree_cursor_open_before(&c, tree, NULL, 0)
+			   : tree_cursor_open(&c, tree, NULL, 0);
 
 	make_key(key, 0, 190 * 2);
 	make_key(end, 0, 200 * 2);
-	while (rc == 0 && (rc = tree_cursor_next(&c)) == 0)
+	while (rc == 0 && (rc = backwards ? tree_cursor_prev(&c) : tree_cursor_next(&c)) == 0)
 		stable += memcmp(c.key.bytes, key, 8) >= 0 && memcmp(c.key.bytes, end, 8) < 0 &&
 			  be64_get(c.key.bytes) % THREADS == 0;
 	tree_cursor_close(&c);
 	demand(rc == -BE_END && stable == 10, "each entry that stays is seen exactly once");
+}
+
+static void scan_stable(struct volume *v)
+{
+	scan_stable_to(v, false);
+}
+
+static void scan_stable_back(struct volume *v)
+{
+	scan_stable_to(v, true);
 }
 
 static void interleavings(void)
@@ -356,6 +371,14 @@ static void interleavings(void)
 		/* a cursor between two leaves */
 		{.point = "cursor:next_leaf", .victim = scan_stable, .meanwhile = delete_most},
 		{.point = "cursor:next_leaf", .victim = scan_stable, .meanwhile = insert_elsewhere},
+		{.point = "cursor:previous_leaf", .victim = scan_stable_back,
+		 .meanwhile = delete_most},
+		{.point = "cursor:previous_leaf", .victim = scan_stable_back,
+		 .meanwhile = insert_elsewhere},
+		{.point = "tree:down", .victim = scan_stable_back, .meanwhile = delete_most},
+		{.point = "tree:down", .victim = scan_stable_back, .meanwhile = insert_elsewhere},
+		{.point = "split:published", .victim = insert_between,
+		 .meanwhile = scan_stable_back, .full = true},
 		/* the leaf to split is known, and let go: somebody else splits it, or empties it */
 		{.point = "mtr:split", .victim = insert_between, .meanwhile = insert_elsewhere},
 		{.point = "mtr:split", .victim = insert_between, .meanwhile = delete_most},
@@ -375,6 +398,10 @@ static void interleavings(void)
 		 .mode = classic, .then = classic},
 		{.point = "cursor:next_leaf", .victim = scan_stable, .meanwhile = delete_most,
 		 .mode = classic, .then = classic},
+		{.point = "cursor:previous_leaf", .victim = scan_stable_back,
+		 .meanwhile = delete_most, .mode = classic, .then = classic},
+		{.point = "cursor:previous_leaf", .victim = scan_stable_back,
+		 .meanwhile = insert_elsewhere, .mode = classic, .then = classic},
 
 		/* the other protocol meanwhile: what was planned is no longer so */
 		{.point = "classic:step", .victim = insert_between, .meanwhile = insert_elsewhere,
