@@ -218,7 +218,7 @@ int pool_get(struct pool *pool, uint64_t pageno, enum page_type type, unsigned i
 	return 0;
 }
 
-bool pool_peek(struct pool *pool, uint64_t pageno, struct frame **out)
+static bool find_ready(struct pool *pool, uint64_t pageno, struct frame **out)
 {
 	struct latch *latch = &pool_shard(pool, pageno)->latch;
 	struct frame *frame;
@@ -232,6 +232,26 @@ bool pool_peek(struct pool *pool, uint64_t pageno, struct frame **out)
 	unlatch_s(latch);
 	*out = frame;
 	return frame != NULL;
+}
+
+bool pool_peek(struct pool *pool, uint64_t pageno, struct frame **out)
+{
+	return find_ready(pool, pageno, out);
+}
+
+bool pool_try_get(struct pool *pool, uint64_t pageno, enum page_type type, unsigned index,
+		  struct frame **out)
+{
+	if (!find_ready(pool, pageno, out))
+		return false;
+	if (!is_expected(*out, type, index)) {
+		pool_put(*out);
+		return false;
+	}
+	stat_add(&pool->volume->stats, STAT_pool_hits, 1);
+	if (!atomic_load_explicit(&(*out)->referenced, memory_order_relaxed))
+		atomic_store_explicit(&(*out)->referenced, true, memory_order_relaxed);
+	return true;
 }
 
 static void make_new(struct frame *frame, enum page_type type, unsigned index, unsigned level)

@@ -37,6 +37,8 @@ void redo_page(struct redo *redo, struct frame *frame, uint8_t type, size_t len)
 /* Records redo->body without a page (REC_DATA, REC_FREE_PAGE). */
 void redo_note(struct redo *redo, uint8_t type, size_t len);
 void redo_commit(struct redo *redo);
+/* After a commit: another mini-transaction from the same reservation. */
+void redo_again(struct redo *redo);
 void redo_end(struct redo *redo);
 
 /* Log bytes of a record with a body of len, at most. */

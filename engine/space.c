@@ -138,6 +138,7 @@ int space_open(struct space **out, struct volume *volume)
 	if (rc)
 		goto out;
 	pages_init(space);
+	ready_init(space);
 	for (unsigned shard = 0; shard < STAT_SHARDS; shard++)
 		space->near[shard] = geo->groups_start + space->total / STAT_SHARDS * shard;
 	*out = space;
@@ -461,7 +462,8 @@ void space_used(struct space *space, uint64_t start, uint64_t count)
 void space_count(struct space *space, struct space_counts *counts)
 {
 	int64_t free = atomic_load(&space->free);
-	uint64_t pages = atomic_load(&space->pages.count) + atomic_load(&space->reserve.held);
+	uint64_t pages = atomic_load(&space->pages.count) + atomic_load(&space->reserve.held) +
+			 ready_count(space);
 	uint64_t all = (space->pages.kept + space->reserve.target) * space->page_blocks;
 	uint64_t kept = pages_withheld(space) * space->page_blocks;
 

@@ -151,6 +151,37 @@ bool pages_hold_begin(struct space *space, uint32_t blocks);
 /* Pieces that data may not have, those that are only wanted left out. */
 uint64_t pages_withheld(struct space *space);
 
+/* A page-shaped piece of the map, claimed. */
+bool pages_find(struct space *space, uint64_t *pageno);
+
+/* --------------------------------------------- ready pages of the indexes */
+
+#define READY_MAX 64u
+
+struct ready_list {
+	struct latch latch;         /* RANK_LEAF */
+	_Atomic uint32_t count;     /* [lock: latch to write] */
+	_Atomic uint32_t target;    /* only grows */
+	uint64_t pageno[READY_MAX]; /* [lock: latch] */
+};
+
+struct ready {
+	struct ready_list list[INDEX_COUNT];
+	uint32_t target_max;        /* 0: the volume is too small for any; constant */
+	unsigned turn;              /* whose it is; the refill's alone */
+	_Atomic bool wanted, stop;
+	struct waitq wake;
+	struct os_thread thread;
+	bool running;               /* constant while splits go on */
+};
+
+void ready_init(struct space *space);
+/* One wake's work.  true: there was more to do. */
+bool ready_refill(struct space *space);
+/* Back into the map while that lacks `blocks`. */
+void ready_break(struct space *space, uint64_t blocks);
+uint64_t ready_count(struct space *space);
+
 /* ------------------------------------------------------------------ whole */
 
 struct space {
@@ -163,6 +194,7 @@ struct space {
 	_Atomic uint64_t reserved;
 	struct page_pool pages;
 	struct page_reserve reserve;
+	struct ready ready;
 	struct defer defer;
 	_Atomic uint64_t held_start; /* space_hold_run(); 0: none */
 	_Atomic uint64_t near[STAT_SHARDS]; /* where threads of a shard go on without a hint */

@@ -142,6 +142,11 @@ static bool take_whole(struct space *space, uint64_t *pageno)
 	return false;
 }
 
+bool pages_find(struct space *space, uint64_t *pageno)
+{
+	return take_whole(space, pageno);
+}
+
 static bool take_piece(struct space *space, bool from_reserve, uint64_t *pageno)
 {
 	if (take_whole(space, pageno))
@@ -224,6 +229,7 @@ void pages_break(struct space *space, uint64_t blocks)
 {
 	uint64_t pageno;
 
+	ready_break(space, blocks);
 	while (atomic_load(&space->free) < (int64_t)blocks &&
 	       pop_page(space, space->pages.kept, 0, &pageno))
 		space_give(space, pageno, space->page_blocks);
@@ -278,6 +284,7 @@ int space_refill_pages(struct space *space, unsigned flags)
 		fill(space, least, true);
 		if (atomic_load(&pages->count) >= least)
 			return 0;
+		ready_break(space, INT64_MAX); /* INV-READY-3 */
 		space_advance(space);
 	}
 	defer_note_enospc(space);

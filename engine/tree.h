@@ -37,15 +37,38 @@ struct check_report;
 struct frame;
 struct volume;
 
+/*
+ * How the structure of an index is changed.  Both leave the same pages on the medium,
+ * and each can meet what the other does: they are switched while in use.
+ */
+enum smo_mode {
+	SMO_BLINK,       /* two small mtrs a level, index latch S: tree_split.c */
+	SMO_INDEX_LATCH, /* the classic protocol, index latch SX: tree_classic.c */
+	SMO_MODE_COUNT
+};
+const char *smo_mode_name(enum smo_mode mode);              /* "blink", "index-latch" */
+bool smo_mode_parse(const char *name, enum smo_mode *mode); /* false: no such name */
+
 struct tree {
 	struct volume *volume;
 	uint64_t root;            /* page number, fixed */
-	struct latch index_latch; /* S by all who change; X never on the normal path */
+	/*
+	 * S by all who change, and by those who read where smo=index-latch; X never on
+	 * the normal path (INV-MTR-1 f).
+	 */
+	struct latch index_latch;
+	/*
+	 * X behind index_latch S is the index latch SX of the classic protocol: it lets S
+	 * in and holds SX and X off.
+	 */
+	struct latch sx_latch;
 	uint8_t id;               /* enum index_id */
 };
 
 /* ---------------------------------------------------------------- reading */
 /* All of these latch and release inside; nothing above RANK_PAGE may be held. */
+
+#define TREE_READ_TICKETS 2u /* pages that a search pins at once: a parent and its child */
 
 /*
  * Copies the value of an exact key.  *len gets the value's length even when
@@ -55,9 +78,11 @@ int tree_get(struct tree *tree, const void *key, size_t key_len, void *value, si
 	     size_t *len) must_check;
 
 /*
- * Forward cursor.  It works on a private copy of one leaf at a time, so no
- * latch or pin is held between calls, and an entry that exists throughout is
- * seen exactly once.  The copy may be stale by the time it is read.
+ * Cursor.  It works on a private copy of one leaf at a time, so no latch or pin
+ * is held between calls, and an entry that exists throughout is seen exactly
+ * once, in either direction.  The copy may be stale by the time it is read.
+ *
+ * It stands between two entries: next passes the one behind, prev the one in front.
  *
  *	struct tree_cursor c;
  *	int rc = tree_cursor_open(&c, tree, from, from_len);
@@ -68,7 +93,7 @@ int tree_get(struct tree *tree, const void *key, size_t key_len, void *value, si
 struct tree_cursor {
 	struct tree *tree;
 	uint8_t *copy;            /* page_size bytes, owned */
-	unsigned slot;
+	unsigned slot;            /* of the entry behind it */
 	bool in_epoch;            /* the caller is inside an epoch and has tickets */
 	struct key key;
 	const uint8_t *value;     /* points into the copy, valid until the next call */
@@ -76,6 +101,9 @@ struct tree_cursor {
 };
 int tree_cursor_open(struct tree_cursor *cursor, struct tree *tree, const void *from,
 		     size_t from_len) must_check;
+/* In front of the first entry >= from; an empty key: behind the last entry of all. */
+int tree_cursor_open_before(struct tree_cursor *cursor, struct tree *tree, const void *from,
+			    size_t from_len) must_check;
 /*
  * For a caller that has taken two pool tickets and then entered an epoch, which it
  * keeps over the whole walk and after.
@@ -83,6 +111,7 @@ int tree_cursor_open(struct tree_cursor *cursor, struct tree *tree, const void *
 int tree_cursor_open_in_epoch(struct tree_cursor *cursor, struct tree *tree, const void *from,
 			      size_t from_len) must_check;
 int tree_cursor_next(struct tree_cursor *cursor) must_check;
+int tree_cursor_prev(struct tree_cursor *cursor) must_check; /* -BE_END at the beginning */
 void tree_cursor_close(struct tree_cursor *cursor);
 
 /* Verifies INV-TREE-* and INV-PAGE-* on a quiet tree. */
@@ -92,7 +121,8 @@ int tree_check(struct tree *tree, struct check_report *report) must_check;
 
 /*
  * Finds the leaf that covers key: pinned, not latched, with an epoch held by
- * the caller since before.  It may have changed by the time it is latched.
+ * the caller since before, and TREE_READ_TICKETS.  It may have changed by the time
+ * it is latched.
  */
 int tree_locate_leaf(struct tree *tree, const struct key *key, struct frame **out) must_check;
 /* The same on any level. */

@@ -203,7 +203,8 @@ static void init_trees(struct volume *volume)
 		tree->volume = volume;
 		tree->id = (uint8_t)i;
 		tree->root = le64_get(volume->sb.root[i]);
-		latch_init(&tree->index_latch, RANK_INDEX, i);
+		latch_init(&tree->index_latch, RANK_INDEX, 2 * i);
+		latch_init(&tree->sx_latch, RANK_INDEX, 2 * i + 1);
 	}
 }
 
@@ -303,6 +304,8 @@ static int open_parts(struct volume *volume)
 		rc = purge_open(&volume->purge, volume);
 	if (rc == 0 && !volume->options.no_background)
 		rc = flusher_start(volume->flusher);
+	if (rc == 0 && !volume->options.no_background)
+		rc = space_start(volume->space);
 	if (rc == 0)
 		rc = complete_splits(volume);
 	if (rc == 0 && !volume->options.no_background)
@@ -314,6 +317,8 @@ static void stop_threads(struct volume *volume)
 {
 	if (volume->purge)
 		purge_stop(volume->purge);
+	if (volume->space)
+		space_stop(volume->space);
 	if (volume->flusher)
 		flusher_stop(volume->flusher);
 	if (volume->archive)
@@ -346,6 +351,7 @@ int volume_open(struct volume **out, struct device *dev, const struct volume_opt
 		return -ENOMEM;
 	memset(volume, 0, sizeof(*volume));
 	volume->options = *options;
+	volume_set_smo(volume, options->smo);
 	volume->base_dev = volume->dev = dev;
 	latch_init(&volume->sb_latch, RANK_SUPERBLOCK, 0);
 	epochs_init(&volume->epochs);

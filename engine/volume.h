@@ -36,6 +36,7 @@ struct volume_options {
 	struct device *log_dev;
 	const char *log_path;     /* read only while opening: to be remembered as a hint; or NULL */
 	bool log_scrub;           /* zeros over what is no longer needed in the log */
+	enum smo_mode smo;        /* volume_set_smo() changes it */
 	uint64_t commit_interval_ns; /* 0 = COMMIT_INTERVAL_NS; OS_FOREVER = none */
 	bool ignore_damage;       /* fsck: open read-write although SB_DAMAGED is set */
 	bool no_background;       /* tests: no threads; the test calls what they would do */
@@ -78,6 +79,7 @@ struct volume {
 	_Atomic bool backing_up;   /* one backup at a time */
 	struct waitq hold_queue;   /* archive and backup, who keep the log from being reused */
 	struct tree index[INDEX_COUNT];
+	_Atomic uint32_t smo;      /* enum smo_mode; each operation looks once */
 	_Atomic bool failed;       /* sticky: read-only for the rest of this mount */
 	_Atomic bool log_resizing; /* one at a time */
 	_Atomic bool corrupt;      /* corruption was met; the superblock will say so */
@@ -153,6 +155,9 @@ void volume_abandon(struct volume *volume);
 int volume_change_superblock(struct volume *volume,
 			     void (*change)(struct disk_superblock *sb, void *arg),
 			     void *arg) must_check;
+/* How indexes are split and merged from now on; at any time, whatever is going on. */
+void volume_set_smo(struct volume *volume, enum smo_mode mode);
+enum smo_mode volume_smo(struct volume *volume);
 
 /* Makes all that was done so far durable. */
 int volume_sync(struct volume *volume) must_check;

@@ -36,6 +36,7 @@ static const char usage[] =
 	"  -o log_mode=auto|pwrite|direct|dsync|mapped   how the redo log is written\n"
 	"  -o log_archive=DIR   keep everything that is written to the redo log in DIR\n"
 	"  -o log_archive_data  and the file contents that it refers to\n"
+	"  -o smo=blink|index-latch   how indexes are split and merged (default blink)\n"
 	"  -o max_threads=N     requests handled at once, 1 to 512 (default 64)\n"
 	"  -o noatime|relatime|strictatime   access times (default noatime)\n"
 	"  -o dev|nodev|suid|nosuid|exec|noexec|sync|dirsync   as for mount(8)\n"
@@ -209,6 +210,12 @@ static int apply_log_archive_data(struct server_options *options, const char *wo
 	return 0;
 }
 
+static int apply_smo(struct server_options *options, const char *word, const char *value)
+{
+	(void)word;
+	return smo_mode_parse(value, &options->smo) ? 0 : -EINVAL;
+}
+
 static int apply_max_threads(struct server_options *options, const char *word, const char *value)
 {
 	unsigned long threads;
@@ -233,6 +240,7 @@ static const struct option_word words[] = {
 	{"log_scrub", true, apply_log_scrub},
 	{"log_archive", true, apply_log_archive},
 	{"log_archive_data", false, apply_log_archive_data},
+	{"smo", true, apply_smo},
 	{"max_threads", true, apply_max_threads},
 	{"noatime", false, apply_noatime},
 	{"relatime", false, apply_relatime},

@@ -5,6 +5,7 @@
 #define BLINKFS_SERVER_OPTIONS_H
 
 #include "engine/base/check.h"
+#include "engine/tree.h"
 #include "log/log.h"
 
 #include <stdbool.h>
@@ -29,6 +30,7 @@ struct server_options {
 	bool log_scrub;
 	char *archive_dir;           /* absolute, owned; NULL = no log archive */
 	bool archive_data;
+	enum smo_mode smo;
 	unsigned max_threads;
 };
 

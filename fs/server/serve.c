@@ -188,6 +188,7 @@ static int open_volume(struct server *server)
 		.log_scrub = options->log_scrub,
 		.archive_dir = options->archive_dir,
 		.archive_data = options->archive_data,
+		.smo = options->smo,
 	};
 	struct device *dev = NULL;
 	int rc = open_device(options, &dev);
