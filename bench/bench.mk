@@ -19,6 +19,14 @@ objects: $(call objects_of,$(LOG_BENCH_SOURCES))
 bench: $(BUILD)/bench/log_bench
 -include $(patsubst %.o,%.d,$(call objects_of,$(LOG_BENCH_SOURCES)))
 
+BLINK_BENCH_SOURCES := $(wildcard bench/blink/*.c)
+$(BUILD)/bench/blink_bench: $(call objects_of,$(BLINK_BENCH_SOURCES)) $(BUILD)/libblink.a
+	@mkdir -p $(@D)
+	$(link) $(ENGINE_LIBS)
+objects: $(call objects_of,$(BLINK_BENCH_SOURCES))
+bench: $(BUILD)/bench/blink_bench
+-include $(patsubst %.o,%.d,$(call objects_of,$(BLINK_BENCH_SOURCES)))
+
 .PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch
 # Commits per second of the redo log, beside programs without one; ROUNDS=7.
 # Results: $(BUILD)/bench/log.json.
