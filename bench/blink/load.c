@@ -17,7 +17,7 @@ struct worker {
 	uint32_t *latency_ns; /* of this thread's operations */
 	uint64_t count;
 	int64_t rows;
-	pthread_t thread;
+	struct os_thread thread;
 };
 
 int insert_row(struct volume *volume, uint64_t number, unsigned payload)
@@ -76,7 +76,7 @@ int load_insert(const struct load *load, struct volume *volume, uint64_t number,
 	return 1;
 }
 
-static void *work(void *arg)
+static void work(void *arg)
 {
 	struct worker *w = arg;
 	const struct load *load = w->load;
@@ -92,7 +92,6 @@ static void *work(void *arg)
 		before = now;
 	}
 	pthread_barrier_wait(w->barrier);
-	return NULL;
 }
 
 static int compare(const void *a, const void *b)
@@ -141,7 +140,7 @@ void load_run(const struct load *load, struct volume *volume, struct run_result 
 	for (unsigned i = 0; i < load->threads; i++) {
 		workers[i] = (struct worker){.load = load, .volume = volume, .barrier = &barrier,
 					     .number = i, .latency_ns = latency_ns + i * share};
-		demand(-pthread_create(&workers[i].thread, NULL, work, &workers[i]), "thread");
+		demand(os_thread_start(&workers[i].thread, "insert", work, &workers[i]), "thread");
 	}
 	add_counters(volume, result, -1);
 	cpu = cpu_us();
@@ -153,7 +152,7 @@ void load_run(const struct load *load, struct volume *volume, struct run_result 
 	add_counters(volume, result, 1);
 	*rows = 0;
 	for (unsigned i = 0; i < load->threads; i++) {
-		pthread_join(workers[i].thread, NULL);
+		os_thread_join(&workers[i].thread);
 		memmove(latency_ns + count, workers[i].latency_ns,
 			workers[i].count * sizeof(*latency_ns));
 		count += workers[i].count;
