@@ -235,12 +235,13 @@ bool group_take_page(struct space *space, struct group *group, uint32_t *first)
 	if (atomic_load_explicit(&group->no_page, memory_order_relaxed))
 		return false;
 	latch_x(&group->latch);
-	for (uint32_t i = 0; i < space->words && !found; i++) {
+	for (uint32_t i = group->whole_scan; i < space->words && !found; i++) {
 		uint64_t whole = whole_pieces(group->busy[i], page_blocks);
 
 		found = whole != 0;
 		if (found)
 			*first = i * WORD_BITS + (uint32_t)__builtin_ctzll(whole);
+		group->whole_scan = i;
 	}
 	if (found)
 		take_locked(group, *first, page_blocks);
@@ -257,6 +258,8 @@ void group_give(struct space *space, struct group *group, uint32_t first, uint32
 	latch_x(&group->latch);
 	set_bits(group->busy, first, length, false);
 	atomic_fetch_add_explicit(&group->free, length, memory_order_relaxed);
+	if (first / WORD_BITS < group->whole_scan)
+		group->whole_scan = first / WORD_BITS;
 	around = run_around(space, group, first, first + length);
 	if (around > atomic_load_explicit(&group->longest, memory_order_relaxed))
 		set_longest(group, around);

@@ -85,7 +85,7 @@ int smo_begin(struct smo *smo, struct tree *tree) must_check;
 void smo_pin(struct smo *smo, struct frame *frame);
 void smo_end(struct smo *smo);
 
-/* Allocation bits of a metadata page, its bitmap page being latched X. */
+/* Allocation bits of a metadata page, once an mtr; its bitmap page is pinned, not latched. */
 void smo_page_bits(struct smo *smo, struct frame *bitmap, uint64_t pageno, bool used);
 
 /* Shortest key s with left < s <= right. */

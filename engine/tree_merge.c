@@ -169,12 +169,10 @@ static int try_shrink(struct smo *smo, const struct key *key, unsigned level, bo
 	latch_x(&pair.left_frame->latch);
 	latch_x(&pair.right_frame->latch);
 	latch_x(&pair.parent->latch);
-	latch_x(&pair.bitmap->latch);
 	if (may_merge(smo, &pair, level, &slot)) {
 		merge(smo, &pair, slot);
 		*up = is_sparse(pair.parent->data, page_size);
 	}
-	unlatch_x(&pair.bitmap->latch);
 	unlatch_x(&pair.parent->latch);
 	unlatch_x(&pair.right_frame->latch);
 	unlatch_x(&pair.left_frame->latch);

@@ -16,6 +16,8 @@
  * Latches of shards and of pages below the root belong to a few keys or pages each: two
  * inserts meet there by chance only, and the share of time that they are held is divided
  * by their number.  All threads' holds are counted, the work of background threads too.
+ * The time of an insert is the processor's: what else the machine does is left out, as
+ * it is of the holds.
  *
  *	serial_fraction   held time of global latches / time of an insert
  *	bound_20          1 / (s + (1 - s) / 20): Amdahl, with 20 cores
@@ -44,6 +46,7 @@
 struct serial {
 	double log, flush_list, free_list, page_pool, map, bitmap, root, index, shards, parents;
 	double total; /* ticks of the inserting thread */
+	double per_ns; /* ticks */
 	double lines; /* writes to words that all inserts write */
 };
 
@@ -66,23 +69,25 @@ static double parents_of(const struct set *set, struct volume *volume)
 
 struct snapshot {
 	struct latch_times own, all;
-	uint64_t clock;
-};
-
-struct serial_run {
-	const struct set *set;
-	struct snapshot before, after;
+	uint64_t clock, mono_ns, cpu_ns; /* the same moment; of the inserting thread */
 };
 
 static void snap(struct snapshot *s)
 {
+	struct timespec cpu;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+	s->cpu_ns = (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec;
+	s->mono_ns = os_mono_ns();
 	latch_times_own(&s->own);
 	latch_times_all(&s->all);
 	s->clock = latch_clock();
 }
 
-/* Operations of the one thread; it looks at the clocks before the first and after the last. */
-static struct serial_run current;
+/* The one thread looks at the clocks before its first operation and after its last. */
+static struct {
+	struct snapshot before, after;
+} current;
 
 static int timed_insert(const struct load *load, struct volume *volume, uint64_t number,
 			uint64_t *random)
@@ -118,8 +123,9 @@ static void evaluate(const struct set *set, struct volume *volume, unsigned leve
 		.shards = minus(&x[RANK_POOL][0], &x0[RANK_POOL][0]) / POOL_SHARD_COUNT,
 		.parents = root > 1 ? minus(&x[RANK_PAGE][1], &x0[RANK_PAGE][1]) /
 					      parents_of(set, volume) : 0,
-		.total = (double)(a->clock - b->clock),
+		.per_ns = (double)(a->clock - b->clock) / (double)(a->mono_ns - b->mono_ns),
 	};
+	serial->total = (double)(a->cpu_ns - b->cpu_ns) * serial->per_ns;
 	/*
 	 * Taking and leaving a latch writes its word twice; the root is found in its shard,
 	 * pinned, latched, and let go: six.  Tickets are taken and given back by each mtr.
@@ -222,13 +228,11 @@ bool serial_measure(const struct set *set, FILE *out)
 {
 	struct serial serial[RUNS], *s = &serial[RUNS / 2];
 	double per_ns, fraction, lines, line_cost = line_ticks();
-	uint64_t clock = latch_clock(), ns = os_mono_ns();
 
 	for (unsigned i = 0; i < RUNS; i++)
 		run_once(set, &serial[i]);
-	per_ns = (double)(latch_clock() - clock) / (double)(os_mono_ns() - ns);
 	qsort(serial, RUNS, sizeof(serial[0]), by_fraction);
-	per_ns *= (double)set->inserts;
+	per_ns = s->per_ns * (double)set->inserts;
 	fraction = sum(s) / s->total;
 	lines = fraction + s->lines * line_cost / s->total;
 	fprintf(out, "insert_ns %.0f\n", s->total / per_ns);

@@ -73,7 +73,8 @@ const char *latch_kind(void); /* "atomic", "pthread" or "timed" */
 #ifdef LATCH_TIMED
 /*
  * How long a thread has held latches, by rank and within it by `sub`: the level of a
- * RANK_PAGE latch (at most LATCH_SUBS - 1), 1 for the free list of RANK_POOL, else 0.
+ * RANK_PAGE latch (at most LATCH_SUBS - 1), 1 for the free list of RANK_POOL, the order
+ * of a RANK_LEAF latch, else 0.
  */
 #define LATCH_SUBS 4u
 struct latch_time {

@@ -10,7 +10,10 @@
 
 #include <stdlib.h>
 
-/* enum latch_mode has no name here: [0] S, [1] X. */
+/* About 30 us: whoever held a latch for so long was not running, which is not what is asked. */
+#define TICKS_MOST 100000u
+
+/* mode[0]: S, mode[1]: X */
 struct thread_times {
 	struct thread_times *next; /* constant once in the list */
 	struct {
@@ -51,6 +54,8 @@ static uint32_t sub_of(const struct held *held)
 
 	if (held->rank == RANK_PAGE)
 		sub = held->order & 0xff;
+	else if (held->rank == RANK_LEAF)
+		sub = held->order;
 	else if (held->rank == RANK_POOL)
 		sub = held->order >= 256; /* POOL_SHARDS: the free list's */
 	return sub < LATCH_SUBS ? (uint32_t)sub : LATCH_SUBS - 1;
@@ -70,7 +75,8 @@ static void time_end(const struct held *held)
 	/* One writer: a load and a store do. */
 #define RAISE(what, by) atomic_store_explicit(&(what), \
 		atomic_load_explicit(&(what), memory_order_relaxed) + (by), memory_order_relaxed)
-	RAISE(times->mode[held->exclusive][held->rank][sub].ticks, ticks);
+	RAISE(times->mode[held->exclusive][held->rank][sub].ticks,
+	      ticks < TICKS_MOST ? ticks : 0);
 	RAISE(times->mode[held->exclusive][held->rank][sub].count, 1);
 #undef RAISE
 }
