@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -57,6 +58,7 @@ static const struct engine *const engines[] = {
 #define ENGINES (sizeof(engines) / sizeof(engines[0]))
 
 static double rates[ENGINES][PAYLOADS][PHASES][THREAD_COUNTS][ROUNDS_MOST];
+static double cpu_us[ENGINES][PAYLOADS][PHASES][THREAD_COUNTS][ROUNDS_MOST];
 static unsigned rounds;
 static uint64_t duration_ns, rows_large;
 
@@ -89,6 +91,15 @@ static uint64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &time);
 	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static double process_us(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e6 +
+	       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
 static uint64_t random_of(uint64_t *state)
@@ -183,8 +194,8 @@ static void *stop_in_time(void *arg)
 	return NULL;
 }
 
-/* Operations a second. */
-static double measure(struct run *run, unsigned threads)
+/* Operations a second, and processor time of one, that of background threads included. */
+static double measure(struct run *run, unsigned threads, double *cpu)
 {
 	struct worker worker[THREADS_MOST];
 	uint64_t began, done = 0;
@@ -199,16 +210,19 @@ static double measure(struct run *run, unsigned threads)
 	}
 	pthread_barrier_wait(&run->start);
 	began = now_ns();
+	*cpu = process_us();
 	if (pthread_create(&timer, NULL, stop_in_time, run))
 		fail(run->engine->name, "thread", "cannot be made");
 	pthread_barrier_wait(&run->start);
 	began = now_ns() - began;
+	*cpu = process_us() - *cpu;
 	for (unsigned i = 0; i < threads; i++) {
 		pthread_join(worker[i].thread, NULL);
 		done += worker[i].done;
 	}
 	pthread_join(timer, NULL);
 	pthread_barrier_destroy(&run->start);
+	*cpu /= (double)(done ? done : 1);
 	return (double)done * 1e9 / (double)began;
 }
 
@@ -251,7 +265,8 @@ static void run_engine(size_t e, unsigned p, unsigned round)
 	run.engine->end(session);
 	for (unsigned t = 0; t < THREAD_COUNTS; t++) {
 		for (run.phase = 0; run.phase < PHASES; run.phase++)
-			rates[e][p][run.phase][t][round] = measure(&run, thread_counts[t]);
+			rates[e][p][run.phase][t][round] =
+				measure(&run, thread_counts[t], &cpu_us[e][p][run.phase][t][round]);
 	}
 	run.engine->close(run.db);
 }
@@ -285,8 +300,10 @@ static void report_engine(FILE *out, size_t e)
 		separator = "";
 		for (unsigned phase = 0; phase < PHASES; phase++) {
 			for (unsigned t = 0; t < THREAD_COUNTS; t++) {
-				fprintf(out, "%s\"%s_%u\": %.0f", separator, phase_names[phase],
-					thread_counts[t], median(rates[e][p][phase][t]));
+				fprintf(out, "%s\"%s_%u\": %.0f, \"%s_%u_cpu_us\": %.3f", separator,
+					phase_names[phase], thread_counts[t],
+					median(rates[e][p][phase][t]), phase_names[phase],
+					thread_counts[t], median(cpu_us[e][p][phase][t]));
 				separator = ", ";
 			}
 		}
@@ -340,23 +357,29 @@ static void report(const char *folder)
 		fail("report", path, strerror(errno));
 }
 
-static void print_table(void)
+typedef double table[PAYLOADS][PHASES][THREAD_COUNTS][ROUNDS_MOST];
+
+static void print_table(const char *title, const table *values, const char *format)
 {
-	printf("%-8s %-12s", "a second", "engine");
+	printf("%-10s %-12s", title, "engine");
 	for (unsigned phase = 0; phase < PHASES; phase++)
 		for (unsigned t = 0; t < THREAD_COUNTS; t++)
 			printf(" %7s/%-2u", phase_names[phase], thread_counts[t]);
 	printf("\n");
 	for (unsigned p = 0; p < PAYLOADS; p++) {
 		for (size_t e = 0; e < ENGINES; e++) {
-			printf("%8u %-12s", payloads[p], engines[e]->name);
+			printf("%10u %-12s", payloads[p], engines[e]->name);
 			for (unsigned phase = 0; phase < PHASES; phase++)
 				for (unsigned t = 0; t < THREAD_COUNTS; t++)
-					printf(" %10.0f", median(rates[e][p][phase][t]));
+					printf(format, median(values[e][p][phase][t]));
 			printf("\n");
 		}
 	}
 	printf("\n");
+}
+
+static void print_settings(void)
+{
 	for (size_t e = 0; e < ENGINES; e++)
 		printf("%-12s %s\n", engines[e]->name, engines[e]->setting);
 }
@@ -384,7 +407,9 @@ int main(int argc, char **argv)
 		for (unsigned p = 0; p < PAYLOADS; p++)
 			for (size_t e = 0; e < ENGINES; e++)
 				run_engine(e, p, round);
-	print_table();
+	print_table("a second", rates, " %10.0f");
+	print_table("cpu us", cpu_us, " %10.2f");
+	print_settings();
 	report(argv[1]);
 	return 0;
 }
