@@ -80,3 +80,7 @@ bench-blink: $(BUILD)/bench/blink_bench
 # Beside LMDB, Berkeley DB, RocksDB, SQLite: $(BUILD)/bench/engines.json.
 bench-engines:
 	+@BUILD=$(BUILD) CC=$(CC) bench/engines.sh
+# Large directories through the core; ENTRIES=1000000 (the long form: 10000000):
+# $(BUILD)/bench/dirs.json.
+bench-dirs: $(BUILD)/bench/dirs
+	@$< $(BUILD)/bench
