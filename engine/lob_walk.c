@@ -217,7 +217,7 @@ int lob_walk(struct volume *volume, uint64_t lob, uint64_t from, struct lob_visi
 	     bool keep_epoch)
 {
 	struct walk w = {.volume = volume, .lob = lob, .position = from, .visitor = visitor};
-	int rc = pool_take_tickets(volume->pool, 1);
+	int rc = pool_take_tickets(volume->pool, TREE_READ_TICKETS);
 
 	if (rc)
 		return rc;
@@ -228,7 +228,7 @@ int lob_walk(struct volume *volume, uint64_t lob, uint64_t from, struct lob_visi
 		rc = 0;
 	if (rc || !keep_epoch)
 		epoch_exit(&volume->epochs);
-	pool_give_tickets(volume->pool, 1);
+	pool_give_tickets(volume->pool, TREE_READ_TICKETS);
 	return rc;
 }
 
@@ -274,7 +274,7 @@ void lob_prefetch(struct volume *volume, uint64_t lob, uint64_t from)
 	struct frame *parent;
 	size_t count = 0;
 
-	if (pool_take_tickets(volume->pool, 1))
+	if (pool_take_tickets(volume->pool, TREE_READ_TICKETS))
 		return;
 	epoch_enter(&volume->epochs);
 	if (tree_locate(&volume->index[INDEX_LOB], &key, 1, &parent) == 0) {
@@ -293,7 +293,7 @@ void lob_prefetch(struct volume *volume, uint64_t lob, uint64_t from)
 		pool_prefetch(volume->pool, pageno, count, PAGE_TREE, INDEX_LOB);
 	}
 	epoch_exit(&volume->epochs);
-	pool_give_tickets(volume->pool, 1);
+	pool_give_tickets(volume->pool, TREE_READ_TICKETS);
 }
 
 void lob_tidy(struct volume *volume, uint64_t lob, uint64_t first, uint64_t end)
@@ -307,7 +307,7 @@ void lob_tidy(struct volume *volume, uint64_t lob, uint64_t first, uint64_t end)
 		struct frame *leaf;
 		bool empty = false;
 
-		if (pool_take_tickets(volume->pool, 1))
+		if (pool_take_tickets(volume->pool, TREE_READ_TICKETS))
 			return;
 		epoch_enter(&volume->epochs);
 		if (get_leaf(&w, &key, &leaf) == 0) {
@@ -316,7 +316,7 @@ void lob_tidy(struct volume *volume, uint64_t lob, uint64_t first, uint64_t end)
 			put_leaf(leaf);
 		}
 		epoch_exit(&volume->epochs);
-		pool_give_tickets(volume->pool, 1);
+		pool_give_tickets(volume->pool, TREE_READ_TICKETS);
 		if (empty && tree_shrink(&volume->index[INDEX_LOB], &key, 0))
 			return;
 		if (key_compare(high.bytes, high.len, last.bytes, last.len) > 0)

@@ -247,42 +247,72 @@ static struct merged merged_begin(const struct mtr *m, const struct leaf *leaf)
 	};
 }
 
+/* What lies before, among and behind the new entries. */
+struct shape {
+	uint64_t total, before, behind; /* bytes; among: neither before nor behind */
+	unsigned count;
+	bool scattered;                 /* old entries among the new ones */
+};
+
+static struct shape shape_of(const struct mtr *m, const struct leaf *leaf)
+{
+	struct merged it = merged_begin(m, leaf);
+	struct shape shape = {0};
+	bool met_new = false;
+
+	for (; merged_next(&it); shape.count++) {
+		shape.total += it.bytes;
+		if (it.added) {
+			shape.scattered |= shape.behind > 0;
+			met_new = true;
+		} else if (met_new) {
+			shape.behind += it.bytes;
+		} else {
+			shape.before += it.bytes;
+		}
+	}
+	if (!met_new)
+		shape.scattered = true; /* values have grown */
+	return shape;
+}
+
 /*
- * Where to split the leaf.  When everything new lies behind what is there (an
- * ascending run), just before the first new entry, so that nothing moves;
- * otherwise where half of the bytes are on either side.
+ * Where to split the leaf (tree_boundary.c); there is an entry on either side.  Entries
+ * behind scattered new ones count as behind all of them.
  */
 static struct key leaf_boundary(const struct mtr *m, const struct leaf *leaf)
 {
+	struct shape shape = shape_of(m, leaf);
+	enum boundary_kind kind = shape.scattered
+					  ? BOUNDARY_BALANCED
+					  : tree_boundary_kind(leaf->frame, shape.before,
+							       shape.behind);
+	struct balance balance = {.total = shape.total, .cost = UINT64_MAX};
 	struct merged it = merged_begin(m, leaf);
-	uint64_t total = 0, before = 0;
-	unsigned old_after_new = 0, new_count = 0, old_count = 0;
-	struct key previous = {0};
-	bool first = true;
+	struct key previous, best = {0};
+	uint64_t before;
+	bool was_new;
 
+	check(shape.count >= 2 && merged_next(&it));
+	previous = it.key;
+	before = it.bytes;
+	was_new = it.added;
 	while (merged_next(&it)) {
-		total += it.bytes;
-		new_count += it.added;
-		old_count += !it.added;
-		old_after_new += !it.added && new_count > 0;
-	}
-	check(old_count + new_count >= 2);
-	for (it = merged_begin(m, leaf); merged_next(&it); first = false) {
-		bool append = old_after_new == 0 && old_count > 0 && new_count > 0;
+		struct key separator = key_separator(&previous, &it.key);
 
-		if (!first && (append ? it.added : before + it.bytes / 2 >= total / 2))
-			break;
-		before += it.bytes;
+		if (kind == BOUNDARY_BALANCED) {
+			if (balance_offer(&balance, before, separator.len))
+				best = separator;
+		} else if (kind == BOUNDARY_BEFORE_NEW ? !was_new && it.added
+						       : was_new && !it.added) {
+			best = separator;
+		}
 		previous = it.key;
+		before += it.bytes;
+		was_new = it.added;
 	}
-	if (key_compare(previous.bytes, previous.len, it.key.bytes, it.key.len) >= 0) {
-		/* The last entry alone outweighs the rest: it goes right. */
-		it = merged_begin(m, leaf);
-		for (unsigned i = 0; i + 1 < old_count + new_count && merged_next(&it); i++)
-			previous = it.key;
-		check(merged_next(&it));
-	}
-	return key_separator(&previous, &it.key);
+	check(best.len > 0);
+	return best;
 }
 
 /* Splits the first leaf that is too full; 0 when all fit. */
@@ -332,15 +362,17 @@ static void apply_put(struct mtr *m, struct leaf *leaf, const struct edit *edit)
 	struct effect effect = effect_of(leaf, edit);
 	const uint8_t *value = m->values + edit->value;
 
-	if (!effect.exists)
+	if (!effect.exists) {
 		redo_page(redo, leaf->frame, REC_INSERT,
 			  redo_insert(redo->body, effect.slot, edit->key.bytes, edit->key.len,
 				      value, edit->value_len));
-	else if (effect.old_len == edit->value_len)
+		tree_note_insert(leaf->frame, effect.slot);
+	} else if (effect.old_len == edit->value_len) {
 		apply_patch(m, leaf, edit, effect.slot);
-	else
+	} else {
 		redo_page(redo, leaf->frame, REC_UPDATE,
 			  redo_update(redo->body, effect.slot, value, edit->value_len));
+	}
 }
 
 static bool leaf_is_sparse(const struct mtr *m, const struct leaf *leaf)

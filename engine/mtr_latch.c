@@ -66,7 +66,7 @@ static void latch_indexes(struct mtr *m, bool exclusive)
 			latch_x(&m->volume->index[i].index_latch);
 			stat_add(&m->volume->stats, STAT_tree_index_latch_x, 1);
 		} else {
-			latch_s(&m->volume->index[i].index_latch);
+			tree_latch_index_s(&m->volume->index[i]);
 		}
 	}
 	m->index_mask = mask;
@@ -204,7 +204,7 @@ static bool latch_and_verify(struct mtr *m)
 {
 	qsort(m->leaf, m->leaf_count, sizeof(m->leaf[0]), leaf_order);
 	for (unsigned i = 0; i < m->leaf_count; i++) {
-		latch_x(&m->leaf[i].frame->latch);
+		tree_latch(&m->volume->index[m->leaf[i].index], m->leaf[i].frame, LATCH_X);
 		m->leaf[i].latched = true;
 		if (!is_unchanged(&m->leaf[i]))
 			return false;

@@ -219,6 +219,29 @@ int pool_get(struct pool *pool, uint64_t pageno, enum page_type type, unsigned i
 	return 0;
 }
 
+bool pool_try_get(struct pool *pool, uint64_t pageno, enum page_type type, unsigned index,
+		  struct frame **out)
+{
+	struct latch *latch = &pool_shard(pool, pageno)->latch;
+	struct frame *frame;
+
+	latch_s(latch);
+	frame = pool_find_locked(pool, pageno);
+	if (frame && (atomic_load_explicit(&frame->state, memory_order_acquire) != FRAME_READY ||
+		      !is_expected(frame, type, index)))
+		frame = NULL;
+	if (frame)
+		atomic_fetch_add_explicit(&frame->pins, 1, memory_order_relaxed);
+	unlatch_s(latch);
+	if (!frame)
+		return false;
+	stat_add(&pool->volume->stats, STAT_pool_hits, 1);
+	if (!atomic_load_explicit(&frame->referenced, memory_order_relaxed))
+		atomic_store_explicit(&frame->referenced, true, memory_order_relaxed);
+	*out = frame;
+	return true;
+}
+
 static void make_new(struct frame *frame, enum page_type type, unsigned index, unsigned level)
 {
 	memset(frame->data, 0, sizeof(struct disk_page)); /* LSN 0: older than every change */

@@ -48,6 +48,9 @@ struct frame {
 	lsn_t later_lsn;          /* first change since the copy that is being written; 0 = none */
 	_Atomic bool writing;     /* a copy is being written */
 	_Atomic bool referenced;  /* CLOCK; racy by intent */
+	/* Tree pages: where the last insert went, and how many went on in one direction. */
+	uint16_t insert_slot;     /* [lock: latch X] */
+	int16_t insert_run;       /* > 0 ascending, < 0 descending [lock: latch X] */
 	struct frame *flush_prev, *flush_next; /* to older, to newer [lock: flush list] */
 	struct frame *hash_next;  /* [lock: hash shard, X to change; or the free list's latch] */
 	struct pool *pool;
@@ -69,6 +72,12 @@ void pool_close(struct pool *pool); /* drops everything, dirty or not */
 #define POOL_ANY_INDEX 0xffu /* recovery: whatever index the page says it is of */
 int pool_get(struct pool *pool, uint64_t pageno, enum page_type type, unsigned index,
 	     struct frame **out) must_check;
+/*
+ * Pins page `pageno` if it is in the pool and of that index.  Reads nothing and
+ * never waits, so it may be called while page latches are held.
+ */
+bool pool_try_get(struct pool *pool, uint64_t pageno, enum page_type type, unsigned index,
+		  struct frame **out) must_check;
 /*
  * Pins a frame for a page that is about to be initialised: nothing is read;
  * when the pool still has a former page of this number, that frame is used.

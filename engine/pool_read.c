@@ -43,6 +43,8 @@ void pool_frame_describe(struct frame *frame, enum page_type type, unsigned inde
 	uint64_t pageno = atomic_load_explicit(&frame->pageno, memory_order_relaxed);
 
 	atomic_store_explicit(&frame->kind, pool_kind(type, index), memory_order_relaxed);
+	frame->insert_slot = 0;
+	frame->insert_run = 0;
 	if (type == PAGE_BITMAP)
 		latch_init(&frame->latch, RANK_BITMAP, group_of(volume, pageno));
 	else if (type == PAGE_SYSTEM)

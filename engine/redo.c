@@ -140,6 +140,12 @@ void redo_commit(struct redo *redo)
 	stat_add(&redo->volume->stats, STAT_mtr_commits, 1);
 }
 
+void redo_again(struct redo *redo)
+{
+	redo->len = 0;
+	redo->changed_count = 0;
+}
+
 void redo_end(struct redo *redo)
 {
 	if (redo->reserved > 0)

@@ -51,6 +51,8 @@ void redo_note(struct redo *redo, uint8_t type, size_t len);
 void redo_bits_late(struct redo *redo, struct frame *bitmap, bool value, uint64_t first,
 		    uint64_t count);
 void redo_commit(struct redo *redo);
+/* After a commit: another mini-transaction from the same reservation. */
+void redo_again(struct redo *redo);
 void redo_end(struct redo *redo);
 
 /* Log bytes of a record with a body of len, at most. */

@@ -134,6 +134,7 @@ int space_open(struct space **out, struct volume *volume)
 	if (rc)
 		goto out;
 	pages_init(space);
+	ready_init(space);
 	for (unsigned shard = 0; shard < STAT_SHARDS; shard++)
 		space->near[shard] = geo->groups_start + space->total / STAT_SHARDS * shard;
 	*out = space;
@@ -407,7 +408,8 @@ void space_used(struct space *space, uint64_t start, uint64_t count)
 void space_count(struct space *space, struct space_counts *counts)
 {
 	int64_t free = atomic_load(&space->free);
-	uint64_t ready = (uint64_t)atomic_load(&space->pages.count) * space->page_blocks;
+	uint64_t ready = (atomic_load(&space->pages.count) + ready_count(space)) *
+			 space->page_blocks;
 	uint64_t kept = (uint64_t)space->pages.kept * space->page_blocks;
 
 	counts->total = space->total;

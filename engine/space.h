@@ -15,7 +15,8 @@
  * those that free space in the end), also in page-shaped pieces.
  *
  * Page pool: page-shaped reservations kept ready in memory so that a split
- * never waits for the free map; refilled by the background thread.
+ * never waits for the free map; some for the volume, and in front of them some for
+ * each index that grows, which a background thread finds.
  */
 #ifndef BLINKFS_ENGINE_SPACE_H
 #define BLINKFS_ENGINE_SPACE_H
@@ -44,6 +45,9 @@ enum space_flags { SPACE_PRIVILEGED = 1 };
 /* Reads all bitmap pages (through the pool). */
 int space_open(struct space **out, struct volume *volume) must_check;
 void space_close(struct space *space);
+/* The thread that keeps pages ready for the indexes. */
+int space_start(struct space *space) must_check;
+void space_stop(struct space *space);
 
 /*
  * Reserves `blocks` (<= WRITE_BLOCKS_MAX) near `hint` (a volume block, or 0):
@@ -66,6 +70,9 @@ int space_drain(struct space *space) must_check;
  */
 int space_take_page(struct space *space, unsigned flags, uint64_t hint,
 		    uint64_t *pageno) must_check;
+/* The same for a page of an index: from its own ready ones first (space_ready.c). */
+int space_take_index_page(struct space *space, unsigned index, unsigned level, unsigned flags,
+			  uint64_t hint, uint64_t *pageno) must_check;
 void space_untake_page(struct space *space, uint64_t pageno);
 /* Never waits: 0 or -ENOSPC. */
 int space_refill_pages(struct space *space, unsigned flags) must_check;

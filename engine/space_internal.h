@@ -126,6 +126,37 @@ void pages_refill(struct space *space);
 /* Gives ready pages back to the map while it lacks `blocks` and more than `keep` are ready. */
 void pages_break(struct space *space, uint64_t blocks, uint32_t keep);
 
+/* A page-shaped piece of the map, claimed. */
+bool pages_find(struct space *space, uint64_t *pageno);
+
+/* --------------------------------------------- ready pages of the indexes */
+
+#define READY_MAX 64u
+
+struct ready_list {
+	struct latch latch;         /* RANK_LEAF */
+	_Atomic uint32_t count;     /* [lock: latch to write] */
+	_Atomic uint32_t target;    /* only grows */
+	uint64_t pageno[READY_MAX]; /* [lock: latch] */
+};
+
+struct ready {
+	struct ready_list list[INDEX_COUNT];
+	uint32_t target_max;        /* 0: the volume is too small for any; constant */
+	unsigned turn;              /* whose it is; the refill's alone */
+	_Atomic bool wanted, stop;
+	struct waitq wake;
+	struct os_thread thread;
+	bool running;               /* constant while splits go on */
+};
+
+void ready_init(struct space *space);
+/* One wake's work.  true: there was more to do. */
+bool ready_refill(struct space *space);
+/* Back into the map while that lacks `blocks`. */
+void ready_break(struct space *space, uint64_t blocks);
+uint64_t ready_count(struct space *space);
+
 /* ------------------------------------------------------------------ whole */
 
 struct space {
@@ -137,6 +168,7 @@ struct space {
 	_Atomic int64_t free;      /* free blocks that nobody has claimed (INV-SPACE-1) */
 	_Atomic uint64_t reserved;
 	struct page_pool pages;
+	struct ready ready;
 	struct defer defer;
 	_Atomic uint64_t near[STAT_SHARDS]; /* where threads of a shard go on without a hint */
 };

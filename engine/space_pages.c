@@ -46,6 +46,11 @@ static bool take_piece(struct space *space, uint64_t *pageno)
 	return false;
 }
 
+bool pages_find(struct space *space, uint64_t *pageno)
+{
+	return take_piece(space, pageno);
+}
+
 static bool push_page(struct page_pool *pages, uint64_t pageno)
 {
 	uint32_t count;
@@ -117,6 +122,7 @@ void pages_break(struct space *space, uint64_t blocks, uint32_t keep)
 {
 	uint64_t pageno;
 
+	ready_break(space, blocks);
 	while (atomic_load(&space->free) < (int64_t)blocks && pop_page(space, keep, 0, &pageno))
 		space_give(space, pageno, space->page_blocks);
 }
@@ -163,6 +169,7 @@ int space_refill_pages(struct space *space, unsigned flags)
 		fill(space, least);
 		if (atomic_load(&pages->count) >= least)
 			return 0;
+		ready_break(space, INT64_MAX); /* INV-READY-3 */
 		space_advance(space);
 	}
 	defer_note_enospc(space);

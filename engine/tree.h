@@ -52,12 +52,23 @@ bool smo_mode_parse(const char *name, enum smo_mode *mode); /* false: no such na
 struct tree {
 	struct volume *volume;
 	uint64_t root;            /* page number, fixed */
-	struct latch index_latch; /* S by all who change; X never on the normal path */
+	/*
+	 * S by all who change, and by those who read where smo=index-latch; X never on
+	 * the normal path (INV-MTR-1 f).
+	 */
+	struct latch index_latch;
+	/*
+	 * X behind index_latch S is the index latch SX of the classic protocol: it lets S
+	 * in and holds SX and X off.
+	 */
+	struct latch sx_latch;
 	uint8_t id;               /* enum index_id */
 };
 
 /* ---------------------------------------------------------------- reading */
 /* All of these latch and release inside; nothing above RANK_PAGE may be held. */
+
+#define TREE_READ_TICKETS 2u /* pages that a search pins at once: a parent and its child */
 
 /*
  * Copies the value of an exact key.  *len gets the value's length even when
@@ -104,7 +115,8 @@ int tree_check(struct tree *tree, struct check_report *report) must_check;
 
 /*
  * Finds the leaf that covers key: pinned, not latched, with an epoch held by
- * the caller since before.  It may have changed by the time it is latched.
+ * the caller since before, and TREE_READ_TICKETS.  It may have changed by the time
+ * it is latched.
  */
 int tree_locate_leaf(struct tree *tree, const struct key *key, struct frame **out) must_check;
 /* The same on any level. */

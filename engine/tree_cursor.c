@@ -11,8 +11,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define CURSOR_PAGES 2u /* tickets: one page at a time, and one to spare */
-
 /* Head, slots and heap; the free middle is not worth its copying. */
 static void copy_page(uint8_t *to, const uint8_t *from, uint32_t page_size)
 {
@@ -32,12 +30,12 @@ static int load_leaf(struct tree_cursor *cursor, const struct key *from)
 	int rc = 0;
 
 	if (!cursor->in_epoch) {
-		rc = pool_take_tickets(volume->pool, CURSOR_PAGES);
+		rc = pool_take_tickets(volume->pool, TREE_READ_TICKETS);
 		if (rc)
 			return rc;
 		epoch_enter(&volume->epochs);
 	}
-	rc = tree_descend(cursor->tree, from, 0, LATCH_S, &leaf);
+	rc = tree_find(cursor->tree, from, 0, &leaf);
 	if (rc == 0) {
 		copy_page(cursor->copy, leaf->data, volume->geo.page_size);
 		tree_unlatch(leaf, LATCH_S);
@@ -46,7 +44,7 @@ static int load_leaf(struct tree_cursor *cursor, const struct key *from)
 	}
 	if (!cursor->in_epoch) {
 		epoch_exit(&volume->epochs);
-		pool_give_tickets(volume->pool, CURSOR_PAGES);
+		pool_give_tickets(volume->pool, TREE_READ_TICKETS);
 	}
 	return rc;
 }

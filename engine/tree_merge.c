@@ -166,9 +166,9 @@ static int try_shrink(struct smo *smo, const struct key *key, unsigned level, bo
 		return rc;
 	os_point("merge:pinned");
 
-	latch_x(&pair.left_frame->latch);
-	latch_x(&pair.right_frame->latch);
-	latch_x(&pair.parent->latch);
+	tree_latch(smo->tree, pair.left_frame, LATCH_X);
+	tree_latch(smo->tree, pair.right_frame, LATCH_X);
+	tree_latch(smo->tree, pair.parent, LATCH_X);
 	if (may_merge(smo, &pair, level, &slot)) {
 		merge(smo, &pair, slot);
 		*up = is_sparse(pair.parent->data, page_size);
@@ -185,7 +185,7 @@ int tree_shrink(struct tree *tree, const struct key *key, unsigned level)
 
 	for (; up && level + 1 < TREE_LEVELS_MAX; level++) {
 		struct smo smo;
-		int rc = smo_begin(&smo, tree);
+		int rc = smo_begin(&smo, tree, volume_smo(tree->volume), 1);
 
 		if (rc)
 			return rc;

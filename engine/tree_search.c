@@ -10,19 +10,14 @@
  */
 #include "engine/tree_internal.h"
 
+/* Left alone, then the next page: no latch is held in between. */
 static int step(struct tree *tree, uint64_t pageno, enum latch_mode mode, struct frame **out)
 {
-	struct frame *frame;
-	int rc = pool_get(tree->volume->pool, pageno, PAGE_TREE, tree->id, &frame);
+	int rc = pool_get(tree->volume->pool, pageno, PAGE_TREE, tree->id, out);
 
-	if (rc)
-		return rc;
-	if (mode == LATCH_X)
-		latch_x(&frame->latch);
-	else
-		latch_s(&frame->latch);
-	*out = frame;
-	return 0;
+	if (rc == 0)
+		tree_latch(tree, *out, mode);
+	return rc;
 }
 
 static void leave(struct frame *frame, enum latch_mode mode)
@@ -31,25 +26,31 @@ static void leave(struct frame *frame, enum latch_mode mode)
 	pool_put(frame);
 }
 
+/* From a parent, latched S, to its child. */
+static int step_down(struct tree *tree, struct frame *parent, uint64_t child, enum latch_mode mode,
+		     struct frame **out)
+{
+	if (volume_smo(tree->volume) == SMO_INDEX_LATCH)
+		return tree_step_coupled(tree, parent, child, mode, out);
+	leave(parent, LATCH_S);
+	os_point("tree:down");
+	return step(tree, child, mode, out);
+}
+
 int tree_descend(struct tree *tree, const struct key *key, unsigned level, enum latch_mode mode,
 		 struct frame **out)
 {
 	struct stats *stats = &tree->volume->stats;
 	uint64_t pageno = tree->root;
 	unsigned expected = TREE_LEVELS_MAX; /* unknown: at the root */
+	enum latch_mode now = LATCH_S;
+	struct frame *frame;
+	int rc = step(tree, pageno, now, &frame);
 
-	for (unsigned steps = 0; steps < TREE_STEPS_MAX; steps++) {
-		/* X only where it may be needed: on the wanted level. */
-		enum latch_mode now = expected == level ? mode : LATCH_S;
-		struct frame *frame;
-		const void *page;
-		unsigned page_level;
-		int rc = step(tree, pageno, now, &frame);
+	for (unsigned steps = 0; rc == 0 && steps < TREE_STEPS_MAX; steps++) {
+		const void *page = frame->data;
+		unsigned page_level = tree_page(page)->head.level;
 
-		if (rc)
-			return rc;
-		page = frame->data;
-		page_level = tree_page(page)->head.level;
 		if (page_is_dead(page) ||
 		    (expected != TREE_LEVELS_MAX && page_level != expected)) {
 			leave(frame, now);
@@ -57,14 +58,17 @@ int tree_descend(struct tree *tree, const struct key *key, unsigned level, enum 
 			os_point("tree:restart");
 			pageno = tree->root;
 			expected = TREE_LEVELS_MAX;
+			now = LATCH_S;
+			rc = step(tree, pageno, now, &frame);
 			continue;
 		}
+		expected = page_level;
 		if (page_is_left_of(page, key->bytes, key->len)) {
 			pageno = le64_get(tree_page(page)->right);
 			leave(frame, now);
 			stat_add(stats, STAT_tree_right_moves, 1);
 			os_point("tree:right");
-			expected = page_level;
+			rc = step(tree, pageno, now, &frame);
 			continue;
 		}
 		/* Low fences never change (INV-TREE-5): only damage leads too far right. */
@@ -83,7 +87,8 @@ int tree_descend(struct tree *tree, const struct key *key, unsigned level, enum 
 				return 0;
 			}
 			leave(frame, now); /* the root itself: once more with X */
-			expected = page_level;
+			now = mode;
+			rc = step(tree, pageno, now, &frame);
 			continue;
 		}
 		if (page_slots(page) == 0) {
@@ -92,16 +97,35 @@ int tree_descend(struct tree *tree, const struct key *key, unsigned level, enum 
 					  "internal page without entries");
 		}
 		pageno = page_child(page, page_child_slot(page, key->bytes, key->len));
-		leave(frame, now);
-		os_point("tree:down");
 		expected = page_level - 1;
+		/* X only where it may be needed: on the wanted level. */
+		now = expected == level ? mode : LATCH_S;
+		rc = step_down(tree, frame, pageno, now, &frame);
 	}
-	return corrupt_at(tree->volume, pageno, "tree_descend", "the path does not end");
+	return rc ? rc : corrupt_at(tree->volume, pageno, "tree_descend", "the path does not end");
+}
+
+/*
+ * For who reads: where the classic protocol rules, the index latch is held S until the
+ * page is latched.  Who changes holds it already.
+ */
+int tree_find(struct tree *tree, const struct key *key, unsigned level, struct frame **out)
+{
+	bool latched = volume_smo(tree->volume) == SMO_INDEX_LATCH &&
+		       !latch_held(&tree->index_latch);
+	int rc;
+
+	if (latched)
+		tree_latch_index_s(tree);
+	rc = tree_descend(tree, key, level, LATCH_S, out);
+	if (latched)
+		unlatch_s(&tree->index_latch);
+	return rc;
 }
 
 int tree_locate(struct tree *tree, const struct key *key, unsigned level, struct frame **out)
 {
-	int rc = tree_descend(tree, key, level, LATCH_S, out);
+	int rc = tree_find(tree, key, level, out);
 
 	if (rc == 0)
 		tree_unlatch(*out, LATCH_S);
@@ -122,12 +146,12 @@ int tree_get(struct tree *tree, const void *key, size_t key_len, void *value, si
 	struct frame *leaf;
 	unsigned slot;
 	bool exact;
-	int rc = pool_take_tickets(volume->pool, 1);
+	int rc = pool_take_tickets(volume->pool, TREE_READ_TICKETS);
 
 	if (rc)
 		return rc;
 	epoch_enter(&volume->epochs);
-	rc = tree_descend(tree, &wanted, 0, LATCH_S, &leaf);
+	rc = tree_find(tree, &wanted, 0, &leaf);
 	epoch_exit(&volume->epochs);
 	if (rc)
 		goto out;
@@ -141,6 +165,6 @@ int tree_get(struct tree *tree, const void *key, size_t key_len, void *value, si
 	}
 	leave(leaf, LATCH_S);
 out:
-	pool_give_tickets(volume->pool, 1);
+	pool_give_tickets(volume->pool, TREE_READ_TICKETS);
 	return rc;
 }

@@ -11,7 +11,13 @@
  * crash before (1) is logged: nothing happened; R's blocks were reserved in
  * memory only.  After (1): L* and R hold everything, R is reached through the
  * right link; whoever changes L next, or recovery, does (2).  After (2): done.
- * Each of (1) and (2) is one mtr with a reservation of its own (INV-LOG-1).
+ * Each of (1) and (2) is one mtr.
+ *
+ * Usually (2) follows (1) at once: L's latch is handed over from the one mtr to the
+ * other, and the parent that the descent came by is latched and verified; one
+ * reservation serves both (INV-LOG-1).  A parent that is full, or no longer L's, is
+ * left to tree_complete_split(), with nothing latched and a reservation of its own:
+ * there a split of the parent may come first, by the same two steps a level up.
  *
  * The root stays where it is: when it has to be split, its contents first move
  * into a new page one level down, in one mtr.
@@ -28,25 +34,31 @@
 
 uint64_t tree_smo_log_bytes(uint32_t page_size)
 {
-	/* One load of a page, the rest is small. */
+	/* One load of a page, the rest is small: publish and install take less than 600. */
 	return BODY_BYTES_MAX(page_size) + 1024u;
 }
 
-int smo_begin(struct smo *smo, struct tree *tree)
+int smo_begin(struct smo *smo, struct tree *tree, enum smo_mode mode, unsigned steps)
 {
 	struct volume *volume = tree->volume;
 	int rc;
 
-	*smo = (struct smo){.tree = tree};
-	rc = pool_take_tickets(volume->pool, SMO_PAGES_MAX);
+	*smo = (struct smo){.tree = tree, .sx = mode == SMO_INDEX_LATCH};
+	smo->tickets = SMO_PAGES_MAX + (steps - 1) * SMO_STEP_PAGES;
+	rc = pool_take_tickets(volume->pool, smo->tickets);
 	if (rc)
 		return rc;
-	rc = redo_begin(&smo->redo, volume, tree_smo_log_bytes(volume->geo.page_size));
+	rc = redo_begin(&smo->redo, volume, steps * tree_smo_log_bytes(volume->geo.page_size));
 	if (rc) {
-		pool_give_tickets(volume->pool, SMO_PAGES_MAX);
+		pool_give_tickets(volume->pool, smo->tickets);
 		return rc;
 	}
-	latch_s(&tree->index_latch);
+	tree_latch_index_s(tree);
+	if (smo->sx) {
+		if (latch_x(&tree->sx_latch))
+			stat_add(&volume->stats, STAT_tree_waits_index, 1);
+		stat_add(&volume->stats, STAT_tree_index_latch_sx, 1);
+	}
 	epoch_enter(&volume->epochs);
 	smo->entered = true;
 	return 0;
@@ -54,7 +66,7 @@ int smo_begin(struct smo *smo, struct tree *tree)
 
 void smo_pin(struct smo *smo, struct frame *frame)
 {
-	check(smo->pinned_count < SMO_PAGES_MAX);
+	check(smo->pinned_count < smo->tickets);
 	smo->pinned[smo->pinned_count++] = frame;
 }
 
@@ -65,9 +77,11 @@ void smo_end(struct smo *smo)
 	while (smo->pinned_count > 0)
 		pool_put(smo->pinned[--smo->pinned_count]);
 	epoch_exit(&smo->tree->volume->epochs);
+	if (smo->sx)
+		unlatch_x(&smo->tree->sx_latch);
 	unlatch_s(&smo->tree->index_latch);
 	redo_end(&smo->redo);
-	pool_give_tickets(smo->tree->volume->pool, SMO_PAGES_MAX);
+	pool_give_tickets(smo->tree->volume->pool, smo->tickets);
 	smo->entered = false;
 }
 
@@ -94,13 +108,7 @@ struct key key_separator(const struct key *left, const struct key *right)
 
 /* ------------------------------------------------------ (1) publishing */
 
-struct new_page {
-	uint64_t pageno;
-	struct frame *frame, *bitmap;
-};
-
-/* Pins frames for a page from the page pool.  Nothing latched yet but the index, S. */
-static int new_page_pin(struct smo *smo, struct new_page *new, unsigned level)
+int smo_pin_new(struct smo *smo, struct new_page *new, unsigned level)
 {
 	struct volume *volume = smo->tree->volume;
 	int rc = pool_get(volume->pool, space_bitmap_page(volume, new->pageno), PAGE_BITMAP, 0,
@@ -116,8 +124,7 @@ static int new_page_pin(struct smo *smo, struct new_page *new, unsigned level)
 	return 0;
 }
 
-/* Moves all of the root, latched X, into a new page below it. */
-static void raise_root(struct smo *smo, struct frame *root, struct new_page *new)
+void smo_raise_root(struct smo *smo, struct frame *root, struct new_page *new)
 {
 	struct redo *redo = &smo->redo;
 	unsigned level = tree_page(root->data)->head.level;
@@ -138,14 +145,15 @@ static void raise_root(struct smo *smo, struct frame *root, struct new_page *new
 	redo_page(redo, root, REC_INSERT,
 		  redo_insert(redo->body, 0, none.bytes, 0, &child, sizeof(child)));
 	smo_page_bits(smo, new->bitmap, new->pageno, true);
+	stat_add(&smo->tree->volume->stats, STAT_tree_split_redo_bytes, redo->len);
 	redo_commit(redo);
 	latch_set_order(&root->latch, (uint64_t)smo->tree->id << 8 | (level + 1));
 	unlatch_x(&new->frame->latch);
 	stat_add(&smo->tree->volume->stats, STAT_tree_root_raises, 1);
 }
 
-/* Step (1) for the page `left`, latched X: what is >= at moves into the new page. */
-static void publish(struct smo *smo, struct frame *left, const struct key *at, struct new_page *new)
+void smo_move_right(struct smo *smo, struct frame *left, const struct key *at,
+		    struct new_page *new)
 {
 	struct redo *redo = &smo->redo;
 	const struct disk_tree_page *page = tree_page(left->data);
@@ -155,7 +163,6 @@ static void publish(struct smo *smo, struct frame *left, const struct key *at, s
 	struct key high;
 
 	page_high(left->data, &high);
-	latch_x(&new->frame->latch);
 	redo_page(redo, new->frame, REC_PAGE_INIT,
 		  redo_page_init(redo->body, PAGE_TREE, smo->tree->id, page->head.level, 0, at,
 				 &high, le64_get(page->right)));
@@ -164,32 +171,152 @@ static void publish(struct smo *smo, struct frame *left, const struct key *at, s
 			  redo_load(redo->body, left->data, keep, count - keep));
 	redo_page(redo, left, REC_SPLIT_LEFT,
 		  redo_split_left(redo->body, keep, at, new->pageno));
+}
+
+void smo_commit_split(struct smo *smo, unsigned level)
+{
+	struct stats *stats = &smo->tree->volume->stats;
+
+	stat_add(stats, STAT_tree_split_redo_bytes, smo->redo.len);
+	redo_commit(&smo->redo);
+	stat_add(stats, level == 0 ? STAT_tree_splits_leaf : STAT_tree_splits_internal, 1);
+}
+
+/* Step (1) for the page `left`, latched X. */
+static void publish(struct smo *smo, struct frame *left, const struct key *at, struct new_page *new)
+{
+	latch_x(&new->frame->latch);
+	smo_move_right(smo, left, at, new);
 	smo_page_bits(smo, new->bitmap, new->pageno, true);
-	redo_commit(redo);
+	smo_commit_split(smo, tree_page(left->data)->head.level);
 	unlatch_x(&new->frame->latch);
-	stat_add(&smo->tree->volume->stats,
-		 page->head.level == 0 ? STAT_tree_splits_leaf : STAT_tree_splits_internal, 1);
+}
+
+/* What step (2) works on. */
+struct pending {
+	struct frame *left;
+	struct key at;      /* high fence of left = low fence of right */
+	uint64_t right;
+	unsigned level;
+	bool above;         /* the parent turned out to be INCOMPLETE itself */
+};
+
+static bool is_parent_for(const void *page, const struct pending *pending)
+{
+	return !page_is_dead(page) && tree_page(page)->head.level == pending->level + 1 &&
+	       page_covers(page, pending->at.bytes, pending->at.len);
+}
+
+static bool has_entry(const void *page, const struct key *key)
+{
+	bool exact;
+
+	page_lower_bound(page, key->bytes, key->len, &exact);
+	return exact;
+}
+
+/* Both pages latched X and verified: the mtr of step (2). */
+static void install(struct smo *smo, struct frame *parent, struct pending *pending)
+{
+	struct redo *redo = &smo->redo;
+	le64 child = le64_make(pending->right);
+	bool exact;
+	unsigned slot = page_lower_bound(parent->data, pending->at.bytes, pending->at.len, &exact);
+
+	redo_page(redo, parent, REC_INSERT,
+		  redo_insert(redo->body, slot, pending->at.bytes, pending->at.len, &child,
+			      sizeof(child)));
+	redo_page(redo, pending->left, REC_FLAGS,
+		  redo_flags(redo->body, tree_page(pending->left->data)->head.flags &
+						 (uint8_t)~PAGE_INCOMPLETE));
+	tree_note_insert(parent, slot);
+	stat_add(&smo->tree->volume->stats, STAT_tree_split_redo_bytes, redo->len);
+	redo_commit(redo);
+	pending->above = page_is_incomplete(parent->data);
+	stat_add(&smo->tree->volume->stats, STAT_tree_parent_installs, 1);
 }
 
 enum split_result {
 	SPLIT_DONE,       /* `at` is a boundary, or cannot be one any more */
-	SPLIT_PUBLISHED,
+	SPLIT_INSTALLED,  /* both steps are done */
+	SPLIT_PUBLISHED,  /* the first one; the parent was not as remembered, or is full */
 	SPLIT_RAISED,     /* the root: once more */
 	SPLIT_FOREIGN,    /* an incomplete split of somebody else comes first */
 };
 
-/* One try.  *used: the new page became part of the tree. */
-static int try_split(struct smo *smo, const struct key *at, unsigned level, struct new_page *new,
-		     enum split_result *result, bool *used)
+/*
+ * The page to split, latched X, and its parent, pinned and not latched: what is
+ * remembered of it is verified when it is latched.  NULL: none, it is the root.
+ */
+static int find_both(struct smo *smo, const struct key *at, unsigned level, struct frame **parent,
+		     struct frame **left)
 {
-	struct frame *left;
+	struct tree *tree = smo->tree;
+	const void *page;
+	uint64_t child;
+	int rc = tree_descend(tree, at, level + 1, LATCH_S, parent);
+
+	if (rc) {
+		*parent = NULL;
+		return rc == -BE_NOTFOUND ? tree_descend(tree, at, level, LATCH_X, left) : rc;
+	}
+	smo_pin(smo, *parent);
+	page = (*parent)->data;
+	child = page_child(page, page_child_slot(page, at->bytes, at->len));
+	tree_unlatch(*parent, LATCH_S);
+	os_point("split:located");
+	rc = pool_get(tree->volume->pool, child, PAGE_TREE, tree->id, left);
+	if (rc)
+		return rc;
+	tree_latch(tree, *left, LATCH_X);
+	page = (*left)->data;
+	if (!page_is_dead(page) && tree_page(page)->head.level == level &&
+	    page_covers(page, at->bytes, at->len))
+		return 0;
+	tree_unlatch(*left, LATCH_X);
+	pool_put(*left);
+	return tree_descend(tree, at, level, LATCH_X, left);
+}
+
+/*
+ * Step (2) at once, the latch of the left page being handed over from one mtr to the
+ * next: nobody sees the page INCOMPLETE, and nothing has to be found again.
+ * false: not possible; the page stays INCOMPLETE.
+ */
+static bool install_at_once(struct smo *smo, struct frame *parent, struct pending *pending)
+{
+	bool fits;
+
+	if (parent == NULL)
+		return false;
+	redo_again(&smo->redo);
+	os_point("split:handover");
+	tree_latch(smo->tree, parent, LATCH_X);
+	fits = is_parent_for(parent->data, pending) && !has_entry(parent->data, &pending->at) &&
+	       smo_parent_has_room(smo->tree, parent->data);
+	if (fits) {
+		install(smo, parent, pending);
+		stat_add(&smo->tree->volume->stats, STAT_tree_handovers, 1);
+	}
+	tree_unlatch(parent, LATCH_X);
+	return fits;
+}
+
+/*
+ * One try.  *used: the new page became part of the tree.  *above: a split of the parent
+ * was met that has to be completed.
+ */
+static int try_split(struct smo *smo, const struct key *at, unsigned level, struct new_page *new,
+		     enum split_result *result, bool *used, bool *above)
+{
+	struct frame *left, *parent;
 	bool exact;
 	int rc;
 
-	rc = new_page_pin(smo, new, level);
+	rc = smo_pin_new(smo, new, level);
 	if (rc)
 		return rc;
-	rc = tree_descend(smo->tree, at, level, LATCH_X, &left);
+	rc = find_both(smo, at, level, &parent, &left);
 	if (rc)
 		return rc == -BE_NOTFOUND ? -BE_AGAIN : rc;
 	smo_pin(smo, left);
@@ -202,25 +329,31 @@ static int try_split(struct smo *smo, const struct key *at, unsigned level, stru
 	} else if (page_is_incomplete(left->data)) {
 		*result = SPLIT_FOREIGN;
 	} else if (atomic_load_explicit(&left->pageno, memory_order_relaxed) == smo->tree->root) {
-		raise_root(smo, left, new);
+		smo_raise_root(smo, left, new);
 		*result = SPLIT_RAISED;
 		*used = true;
 	} else {
+		struct pending pending = {
+			.left = left, .at = *at, .right = new->pageno, .level = level};
+
 		publish(smo, left, at, new);
-		*result = SPLIT_PUBLISHED;
 		*used = true;
+		*result = install_at_once(smo, parent, &pending) ? SPLIT_INSTALLED
+								 : SPLIT_PUBLISHED;
+		*above = pending.above;
 	}
 	unlatch_x(&left->latch);
 	return 0;
 }
 
-static int take_page(struct tree *tree, unsigned mtr_flags, uint64_t *pageno)
+int smo_take_page(struct tree *tree, unsigned level, unsigned mtr_flags, uint64_t *pageno)
 {
 	struct space *space = tree->volume->space;
 	unsigned flags = mtr_flags & MTR_PRIVILEGED ? SPACE_PRIVILEGED : 0;
 	int rc;
 
-	while ((rc = space_take_page(space, flags, tree->root, pageno)) == -BE_AGAIN) {
+	while ((rc = space_take_index_page(space, tree->id, level, flags, tree->root, pageno)) ==
+	       -BE_AGAIN) {
 		stat_add(&tree->volume->stats, STAT_tree_pool_empty_retries, 1);
 		rc = space_refill_pages(space, flags);
 		if (rc)
@@ -234,43 +367,43 @@ int tree_split(struct tree *tree, const struct key *at, unsigned level, unsigned
 	struct volume *volume = tree->volume;
 	enum split_result result;
 
+	if (volume_smo(volume) == SMO_INDEX_LATCH)
+		return tree_split_classic(tree, at, level, mtr_flags);
 	do {
 		struct new_page new = {0};
 		struct smo smo;
-		bool used = false;
-		int rc = take_page(tree, mtr_flags, &new.pageno);
+		bool used = false, above = false;
+		int rc = smo_take_page(tree, level, mtr_flags, &new.pageno);
 
 		if (rc)
 			return rc;
-		rc = smo_begin(&smo, tree);
+		rc = smo_begin(&smo, tree, SMO_BLINK, 1);
 		if (rc == 0)
-			rc = try_split(&smo, at, level, &new, &result, &used);
+			rc = try_split(&smo, at, level, &new, &result, &used, &above);
 		if (used)
 			space_used(volume->space, new.pageno, volume->geo.page_blocks);
 		else
 			space_untake_page(volume->space, new.pageno);
 		smo_end(&smo);
+		if (rc == -BE_AGAIN) {
+			result = SPLIT_RAISED;
+			continue;
+		}
 		if (rc)
 			return rc;
 		if (result == SPLIT_FOREIGN || result == SPLIT_PUBLISHED) {
 			os_point("split:published");
 			rc = tree_complete_split(tree, at, level, mtr_flags);
-			if (rc)
-				return rc;
+		} else if (above) {
+			rc = tree_complete_split(tree, at, level + 1, mtr_flags);
 		}
+		if (rc)
+			return rc;
 	} while (result == SPLIT_RAISED || result == SPLIT_FOREIGN);
 	return 0;
 }
 
 /* ------------------------------------------------------ (2) installing */
-
-/* What step (2) found out about the left page. */
-struct pending {
-	struct frame *left;
-	struct key at;      /* high fence of left = low fence of right */
-	uint64_t right;
-	unsigned level;
-};
 
 /*
  * Finds the INCOMPLETE page: the one that covers key, or, since key may lie in
@@ -324,58 +457,58 @@ static bool still_pending(const struct pending *pending)
 	       le64_get(tree_page(page)->right) == pending->right;
 }
 
-static bool is_parent_for(const void *page, const struct pending *pending)
+bool smo_parent_has_room(struct tree *tree, const void *page)
 {
-	return !page_is_dead(page) && tree_page(page)->head.level == pending->level + 1 &&
-	       page_covers(page, pending->at.bytes, pending->at.len);
+	return page_room(page, tree->volume->geo.page_size) >=
+	       page_cost(KEY_BYTES_MAX, sizeof(le64));
 }
 
-static bool has_entry(const void *page, const struct key *key)
+struct key smo_parent_boundary(const struct frame *parent, const struct key *at)
 {
-	bool exact;
-
-	page_lower_bound(page, key->bytes, key->len, &exact);
-	return exact;
-}
-
-/* Where a full parent should be split, when an entry is to go in at `at`. */
-static struct key parent_boundary(const void *page, const struct key *at)
-{
+	const void *page = parent->data;
 	unsigned count = page_slots(page);
 	bool exact;
 	unsigned slot = page_lower_bound(page, at->bytes, at->len, &exact);
-	struct key key;
+	uint64_t bytes = 0, before = 0;
+	struct balance balance = {.cost = UINT64_MAX};
+	enum boundary_kind kind;
+	struct key key, best = {0};
 
-	check(count >= 2);
-	/* Ascending runs: leave the page full, take only its last entry along. */
-	page_key(page, slot == count ? count - 1 : count / 2, &key);
-	return key;
+	check(count >= 2 && slot > 0 && !exact);
+	for (unsigned i = 0; i < count; i++) {
+		bytes += page_slot_bytes(page, i);
+		before += i < slot ? page_slot_bytes(page, i) : 0;
+	}
+	kind = tree_boundary_kind(parent, before, bytes - before);
+	/* A boundary is one of the keys: the last before the new one goes along with it. */
+	if (kind != BOUNDARY_BALANCED) {
+		unsigned first = kind == BOUNDARY_BEFORE_NEW ? slot - 1 : slot;
+
+		if (first > 0) {
+			page_key(page, first, &best);
+			return best;
+		}
+	}
+	balance.total = bytes;
+	before = page_slot_bytes(page, 0);
+	for (unsigned i = 1; i < count; i++) {
+		page_key(page, i, &key);
+		if (balance_offer(&balance, before, key.len))
+			best = key;
+		before += page_slot_bytes(page, i);
+	}
+	return best;
 }
 
-/* Both pages latched X and verified: the mtr of step (2). */
-static void install(struct smo *smo, struct frame *parent, const struct pending *pending)
-{
-	struct redo *redo = &smo->redo;
-	le64 child = le64_make(pending->right);
-	bool exact;
-	unsigned slot = page_lower_bound(parent->data, pending->at.bytes, pending->at.len, &exact);
-
-	redo_page(redo, parent, REC_INSERT,
-		  redo_insert(redo->body, slot, pending->at.bytes, pending->at.len, &child,
-			      sizeof(child)));
-	redo_page(redo, pending->left, REC_FLAGS,
-		  redo_flags(redo->body, tree_page(pending->left->data)->head.flags &
-						 (uint8_t)~PAGE_INCOMPLETE));
-	redo_commit(redo);
-	stat_add(&smo->tree->volume->stats, STAT_tree_parent_installs, 1);
-}
-
-/* One try of step (2).  *full: the parent has to be split at *boundary first. */
+/*
+ * One try of step (2).  *full: the parent has to be split at *boundary first.  *above:
+ * the parent's own split has to be completed.
+ */
 static int try_install(struct smo *smo, const struct key *key, unsigned level, bool *full,
-		       struct key *boundary)
+		       bool *above, struct key *boundary)
 {
 	uint32_t page_size = smo->tree->volume->geo.page_size;
-	struct pending pending;
+	struct pending pending = {.above = false};
 	struct frame *parent;
 	int rc = find_pending(smo, key, level, &pending);
 
@@ -387,8 +520,8 @@ static int try_install(struct smo *smo, const struct key *key, unsigned level, b
 	smo_pin(smo, parent);
 	os_point("split:install");
 
-	latch_x(&pending.left->latch);
-	latch_x(&parent->latch);
+	tree_latch(smo->tree, pending.left, LATCH_X);
+	tree_latch(smo->tree, parent, LATCH_X);
 	if (!still_pending(&pending) || !is_parent_for(parent->data, &pending)) {
 		rc = -BE_AGAIN;
 	} else if (has_entry(parent->data, &pending.at)) {
@@ -397,9 +530,10 @@ static int try_install(struct smo *smo, const struct key *key, unsigned level, b
 				"tree_split", "INCOMPLETE page whose sibling has an entry");
 	} else if (page_room(parent->data, page_size) < page_cost(pending.at.len, sizeof(le64))) {
 		*full = true;
-		*boundary = parent_boundary(parent->data, &pending.at);
+		*boundary = smo_parent_boundary(parent, &pending.at);
 	} else {
 		install(smo, parent, &pending);
+		*above = pending.above;
 	}
 	unlatch_x(&parent->latch);
 	unlatch_x(&pending.left->latch);
@@ -412,15 +546,19 @@ int tree_complete_split(struct tree *tree, const struct key *key, unsigned level
 	for (;;) {
 		struct smo smo;
 		struct key boundary;
-		bool full = false;
-		int rc = smo_begin(&smo, tree);
+		bool full = false, above = false;
+		int rc = smo_begin(&smo, tree, SMO_BLINK, 1);
 
 		if (rc)
 			return rc;
-		rc = try_install(&smo, key, level, &full, &boundary);
+		rc = try_install(&smo, key, level, &full, &above, &boundary);
 		smo_end(&smo);
 		if (rc == -BE_AGAIN)
 			continue;
+		if (rc == 0 && above) {
+			level++;
+			continue;
+		}
 		if (rc || !full)
 			return rc;
 		rc = tree_split(tree, &boundary, level + 1, mtr_flags);

@@ -123,7 +123,8 @@ static void init_trees(struct volume *volume)
 		tree->volume = volume;
 		tree->id = (uint8_t)i;
 		tree->root = le64_get(volume->sb.root[i]);
-		latch_init(&tree->index_latch, RANK_INDEX, i);
+		latch_init(&tree->index_latch, RANK_INDEX, 2 * i);
+		latch_init(&tree->sx_latch, RANK_INDEX, 2 * i + 1);
 	}
 }
 
@@ -198,6 +199,8 @@ static int open_parts(struct volume *volume)
 		rc = purge_open(&volume->purge, volume);
 	if (rc == 0 && !volume->options.no_background)
 		rc = flusher_start(volume->flusher);
+	if (rc == 0 && !volume->options.no_background)
+		rc = space_start(volume->space);
 	if (rc == 0)
 		rc = complete_splits(volume);
 	if (rc == 0 && !volume->options.no_background)
@@ -209,6 +212,8 @@ static void stop_threads(struct volume *volume)
 {
 	if (volume->purge)
 		purge_stop(volume->purge);
+	if (volume->space)
+		space_stop(volume->space);
 	if (volume->flusher)
 		flusher_stop(volume->flusher);
 }

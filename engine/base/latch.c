@@ -212,20 +212,26 @@ void latch_set_order(struct latch *latch, uint64_t order)
 	atomic_store_explicit(&latch->order, order, memory_order_relaxed);
 }
 
-void latch_s(struct latch *latch)
+bool latch_s(struct latch *latch)
 {
+	bool slept;
+
 	check_order(latch);
 	os_point("latch:acquire");
-	word_lock_s(latch);
+	slept = word_lock_s(latch);
 	held_add(latch, false);
+	return slept;
 }
 
-void latch_x(struct latch *latch)
+bool latch_x(struct latch *latch)
 {
+	bool slept;
+
 	check_order(latch);
 	os_point("latch:acquire");
-	word_lock_x(latch);
+	slept = word_lock_x(latch);
 	held_add(latch, true);
+	return slept;
 }
 
 bool latch_try_s(struct latch *latch)

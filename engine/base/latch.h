@@ -46,8 +46,9 @@ void latch_init(struct latch *latch, enum rank rank, uint64_t order);
  */
 void latch_set_order(struct latch *latch, uint64_t order);
 
-void latch_s(struct latch *latch);
-void latch_x(struct latch *latch);
+/* true: not at once, the thread had to sleep. */
+bool latch_s(struct latch *latch);
+bool latch_x(struct latch *latch);
 bool latch_try_s(struct latch *latch);
 bool latch_try_x(struct latch *latch);
 void unlatch_s(struct latch *latch);

@@ -101,7 +101,7 @@ static bool word_take_x(struct latch *latch, bool slept)
 	return false;
 }
 
-static void lock_s_slow(struct latch *latch)
+static bool lock_s_slow(struct latch *latch)
 {
 	bool slept = false;
 
@@ -119,9 +119,10 @@ static void lock_s_slow(struct latch *latch)
 	}
 	if (slept)
 		wake(latch, 1);
+	return slept;
 }
 
-static void lock_x_slow(struct latch *latch)
+static bool lock_x_slow(struct latch *latch)
 {
 	bool slept = false;
 
@@ -138,6 +139,7 @@ static void lock_x_slow(struct latch *latch)
 		if (word == marked || swap_acquire(latch, word, marked))
 			sleep_on(latch, marked, &slept);
 	}
+	return slept;
 }
 
 /* --- what latch.c uses --------------------------------------------------- */
@@ -162,16 +164,14 @@ static bool word_try_x(struct latch *latch)
 	return word_take_x(latch, false);
 }
 
-static void word_lock_s(struct latch *latch)
+static bool word_lock_s(struct latch *latch)
 {
-	if (!word_take_s(latch, false))
-		lock_s_slow(latch);
+	return !word_take_s(latch, false) && lock_s_slow(latch);
 }
 
-static void word_lock_x(struct latch *latch)
+static bool word_lock_x(struct latch *latch)
 {
-	if (!word_take_x(latch, false))
-		lock_x_slow(latch);
+	return !word_take_x(latch, false) && lock_x_slow(latch);
 }
 
 static void word_unlock_s(struct latch *latch)

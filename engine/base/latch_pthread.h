@@ -31,22 +31,24 @@ static bool word_try_x(struct latch *latch)
 	return pthread_rwlock_trywrlock(&latch->lock) == 0;
 }
 
-static void word_lock_s(struct latch *latch)
+static bool word_lock_s(struct latch *latch)
 {
 	if (word_try_s(latch))
-		return;
+		return false;
 	count_wait(latch);
 	os_point("latch:sleep");
 	check(pthread_rwlock_rdlock(&latch->lock) == 0);
+	return true;
 }
 
-static void word_lock_x(struct latch *latch)
+static bool word_lock_x(struct latch *latch)
 {
 	if (word_try_x(latch))
-		return;
+		return false;
 	count_wait(latch);
 	os_point("latch:sleep");
 	check(pthread_rwlock_wrlock(&latch->lock) == 0);
+	return true;
 }
 
 static void word_unlock_s(struct latch *latch)

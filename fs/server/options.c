@@ -29,6 +29,7 @@ static const char usage[] =
 	"  -o cache_size=SIZE   memory for metadata pages (default 256M)\n"
 	"  -o commit_interval=S seconds until all is durable without fsync (default 5)\n"
 	"  -o log_mode=auto|pwrite|direct|dsync|mapped   how the redo log is written\n"
+	"  -o smo=blink|index-latch   how indexes are split and merged (default blink)\n"
 	"  -o max_threads=N     requests handled at once, 1 to 512 (default 64)\n"
 	"  -o noatime|relatime|strictatime   access times (default noatime)\n"
 	"  -o dev|nodev|suid|nosuid|exec|noexec|sync|dirsync   as for mount(8)\n"
@@ -165,6 +166,12 @@ static int apply_log_mode(struct server_options *options, const char *word, cons
 	return log_mode_parse(value, &options->log_mode) ? 0 : -EINVAL;
 }
 
+static int apply_smo(struct server_options *options, const char *word, const char *value)
+{
+	(void)word;
+	return smo_mode_parse(value, &options->smo) ? 0 : -EINVAL;
+}
+
 static int apply_max_threads(struct server_options *options, const char *word, const char *value)
 {
 	unsigned long threads;
@@ -185,6 +192,7 @@ static const struct option_word words[] = {
 	{"cache_size", true, apply_cache_size},
 	{"commit_interval", true, apply_commit_interval},
 	{"log_mode", true, apply_log_mode},
+	{"smo", true, apply_smo},
 	{"max_threads", true, apply_max_threads},
 	{"noatime", false, apply_noatime},
 	{"relatime", false, apply_relatime},

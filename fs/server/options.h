@@ -5,6 +5,7 @@
 #define BLINKFS_SERVER_OPTIONS_H
 
 #include "engine/base/check.h"
+#include "engine/tree.h"
 #include "log/log.h"
 
 #include <stdbool.h>
@@ -25,6 +26,7 @@ struct server_options {
 	uint64_t cache_bytes;        /* 0 = default */
 	uint64_t commit_interval_ns; /* 0 = default */
 	enum log_mode log_mode;
+	enum smo_mode smo;
 	unsigned max_threads;
 };
 

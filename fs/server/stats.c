@@ -52,6 +52,13 @@ static void add_latch_waits(cJSON *root)
 		add_number(object, rank_name(rank), latch_wait_count(rank));
 }
 
+static void add_index(cJSON *root, struct volume *volume)
+{
+	cJSON *object = cJSON_AddObjectToObject(root, "index");
+
+	cJSON_AddStringToObject(object, "smo", smo_mode_name(volume_smo(volume)));
+}
+
 static void add_pool(cJSON *root, struct volume *volume)
 {
 	cJSON *object = cJSON_AddObjectToObject(root, "pool");
@@ -105,6 +112,7 @@ char *stats_json(struct server *server)
 	add_volume(root, volume);
 	add_counters(root, volume);
 	add_latch_waits(root);
+	add_index(root, volume);
 	add_pool(root, volume);
 	add_space(root, volume);
 	add_log(root, volume);

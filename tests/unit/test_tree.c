@@ -96,7 +96,27 @@ static void compare(struct volume *v, const struct oracle *o)
 	}
 }
 
-static void run(uint64_t seed, unsigned rounds, bool ascending)
+#define SWITCHING SMO_MODE_COUNT /* the other mode every hundred rounds */
+
+/* What only one of the protocols does, or leaves. */
+static void check_counters(struct volume *v, enum smo_mode mode)
+{
+	uint64_t splits = stat_read(&v->stats, STAT_tree_splits_leaf) +
+			  stat_read(&v->stats, STAT_tree_splits_internal);
+
+	cr_assert_eq(stat_read(&v->stats, STAT_tree_parent_installs), splits);
+	cr_assert_eq(stat_read(&v->stats, STAT_tree_index_latch_x), 0);
+	cr_assert_gt(stat_read(&v->stats, STAT_tree_split_redo_bytes), splits * 64);
+	cr_assert_eq(stat_read(&v->stats, STAT_tree_incomplete_completions), 0);
+	if (mode == SMO_BLINK)
+		cr_assert_eq(stat_read(&v->stats, STAT_tree_index_latch_sx), 0);
+	if (mode == SMO_INDEX_LATCH) {
+		cr_assert_geq(stat_read(&v->stats, STAT_tree_index_latch_sx), splits);
+		cr_assert_eq(stat_read(&v->stats, STAT_tree_right_moves), 0);
+	}
+}
+
+static void run(uint64_t seed, unsigned rounds, bool ascending, enum smo_mode mode)
 {
 	static struct oracle o;
 	struct device *dev = scratch_format(64u << 20, SCRATCH_PAGE, 1u << 20);
@@ -104,9 +124,13 @@ static void run(uint64_t seed, unsigned rounds, bool ascending)
 	uint64_t state = seed;
 
 	o = (struct oracle){0};
+	if (mode != SWITCHING)
+		volume_set_smo(v, mode);
 	for (unsigned r = 0; r < rounds; r++) {
 		unsigned keys[6], count = 1 + random_next(&state) % 6, used = 0;
 
+		if (mode == SWITCHING && r % 100 == 0)
+			volume_set_smo(v, (enum smo_mode)(r / 100 % SMO_MODE_COUNT));
 		while (used < count) {
 			unsigned k = ascending ? (r + used) % KEYS : random_next(&state) % KEYS;
 			bool twice = false;
@@ -119,6 +143,7 @@ static void run(uint64_t seed, unsigned rounds, bool ascending)
 		cr_assert_eq(put_or_delete(v, keys, count, &o), 0, "seed %lu round %u", seed, r);
 	}
 	compare(v, &o);
+	check_counters(v, mode);
 	cr_assert_eq(scratch_problems(v), 0, "seed %lu", seed);
 	cr_assert_eq(volume_close(v), 0);
 }
@@ -126,15 +151,16 @@ static void run(uint64_t seed, unsigned rounds, bool ascending)
 Test(tree, random_against_oracle)
 {
 	for (uint64_t seed = 1; seed <= 3 * test_scale(); seed++)
-		run(seed, 6000, false);
+		run(seed, 6000, false, (enum smo_mode)(seed % (SMO_MODE_COUNT + 1)));
 }
 
 Test(tree, ascending_against_oracle)
 {
-	run(7, 9000, true);
+	run(7, 9000, true, SMO_BLINK);
+	run(8, 9000, true, SMO_INDEX_LATCH);
 }
 
-Test(tree, all_pages_come_back)
+static void all_pages_come_back(enum smo_mode mode)
 {
 	static struct oracle o;
 	struct device *dev = scratch_format(64u << 20, SCRATCH_PAGE, 1u << 20);
@@ -142,6 +168,7 @@ Test(tree, all_pages_come_back)
 	uint64_t merges;
 
 	o = (struct oracle){0};
+	volume_set_smo(v, mode);
 	for (unsigned k = 0; k < KEYS; k++)
 		cr_assert_eq(put_or_delete(v, &k, 1, &o), 0);
 	cr_assert_gt(stat_read(&v->stats, STAT_tree_splits_leaf), 50);
@@ -151,9 +178,15 @@ Test(tree, all_pages_come_back)
 	compare(v, &o);
 	merges = stat_read(&v->stats, STAT_tree_merges);
 	cr_assert_gt(merges, stat_read(&v->stats, STAT_tree_splits_leaf) - 6);
-	cr_assert_eq(stat_read(&v->stats, STAT_tree_index_latch_x), 0);
+	check_counters(v, mode);
 	cr_assert_eq(scratch_problems(v), 0);
 	cr_assert_eq(volume_close(v), 0);
+}
+
+Test(tree, all_pages_come_back)
+{
+	all_pages_come_back(SMO_BLINK);
+	all_pages_come_back(SMO_INDEX_LATCH);
 }
 
 /* Close and reopen, and a death without closing: what was durable is there. */
@@ -184,4 +217,135 @@ Test(tree, survives_reopen_and_crash)
 		dev_record_start(dev);
 	}
 	dev_close(dev);
+}
+
+/* ------------------------------------------------------ where pages split */
+
+#define RUN_KEYS 4000u
+#define RUN_VALUE 92u /* with its key: 38 of them in a page */
+
+enum pattern { ASCENDING, DESCENDING, TWO_RUNS, TWO_FALLING, RANDOM };
+
+/* A permutation of the keys, each inserted by a mini-transaction of its own. */
+static uint64_t pattern_key(enum pattern pattern, unsigned i)
+{
+	switch (pattern) {
+	case ASCENDING:
+		return i;
+	case DESCENDING:
+		return RUN_KEYS - i;
+	case TWO_RUNS:
+		return i % 2 * 1000000 + i / 2;
+	case TWO_FALLING:
+		return i % 2 * 1000000 + RUN_KEYS - i / 2;
+	default:
+		return (uint64_t)i * 2654435761u % 0xffffffffu;
+	}
+}
+
+/* How full leaves are, in percent, and the redo of splits for each key. */
+static unsigned fill_of(enum pattern pattern, enum smo_mode mode, uint64_t *redo)
+{
+	struct device *dev = scratch_format(64u << 20, SCRATCH_PAGE, 1u << 20);
+	struct volume *v = scratch_open(dev, false);
+	uint8_t value[RUN_VALUE] = {0};
+	uint64_t leaves, bytes;
+
+	volume_set_smo(v, mode);
+	for (unsigned i = 0; i < RUN_KEYS; i++) {
+		uint8_t key[8];
+		struct mtr *m;
+		int rc;
+
+		be64_put(key, pattern_key(pattern, i));
+		cr_assert_eq(mtr_begin(v, 0, &m), 0);
+		mtr_want_key(m, INDEX_SHARES, key, 8);
+		do {
+			cr_assert_eq(mtr_latch(m), 0);
+			mtr_put(m, INDEX_SHARES, key, 8, value, sizeof(value));
+			rc = mtr_commit(m);
+		} while (rc == -BE_AGAIN);
+		cr_assert_eq(rc, 0);
+		mtr_end(m);
+	}
+	leaves = stat_read(&v->stats, STAT_tree_splits_leaf) + 1;
+	bytes = (uint64_t)RUN_KEYS * page_cost(8, RUN_VALUE);
+	*redo = stat_read(&v->stats, STAT_tree_split_redo_bytes) / RUN_KEYS;
+	cr_assert_eq(scratch_problems(v), 0);
+	cr_assert_eq(volume_close(v), 0);
+	return (unsigned)(100 * bytes / (leaves * page_capacity(SCRATCH_PAGE)));
+}
+
+/* Runs leave full pages behind, alone or beside others, and ascending ones move nothing. */
+Test(tree, runs_leave_full_pages)
+{
+	for (unsigned mode = 0; mode < SMO_MODE_COUNT; mode++) {
+		uint64_t redo;
+
+		cr_expect_geq(fill_of(ASCENDING, (enum smo_mode)mode, &redo), 95);
+		cr_expect_leq(redo, 10);
+		cr_expect_geq(fill_of(DESCENDING, (enum smo_mode)mode, &redo), 95);
+		cr_expect_geq(fill_of(TWO_RUNS, (enum smo_mode)mode, &redo), 90);
+		cr_expect_leq(redo, 10);
+		cr_expect_geq(fill_of(TWO_FALLING, (enum smo_mode)mode, &redo), 90);
+		cr_expect_geq(fill_of(RANDOM, (enum smo_mode)mode, &redo), 60);
+	}
+}
+
+/* Leaves of many keys under one long prefix: short separators, records without the prefix. */
+Test(tree, separators_are_short_and_prefixes_are_kept_once)
+{
+	struct device *dev = scratch_format(64u << 20, SCRATCH_PAGE, 1u << 20);
+	struct volume *v = scratch_open(dev, false);
+	struct tree *tree = &v->index[INDEX_SHARES];
+	struct frame *leaf, *root;
+	uint64_t state = 3;
+	unsigned longest = 0, seen = 0;
+	struct key at = {0};
+
+	for (unsigned i = 0; i < 3000; i++) {
+		uint8_t key[32] = {0}, value[40] = {0};
+		struct mtr *m;
+		int rc;
+
+		/* Three groups; within each 16 common bytes, then random ones. */
+		memset(key, 'a' + (int)(i % 3), 16);
+		be64_put(key + 16, random_next(&state));
+		be64_put(key + 24, random_next(&state));
+		cr_assert_eq(mtr_begin(v, 0, &m), 0);
+		mtr_want_key(m, INDEX_SHARES, key, 32);
+		do {
+			cr_assert_eq(mtr_latch(m), 0);
+			mtr_put(m, INDEX_SHARES, key, 32, value, sizeof(value));
+			rc = mtr_commit(m);
+		} while (rc == -BE_AGAIN);
+		cr_assert_eq(rc, 0);
+		mtr_end(m);
+	}
+	cr_assert_eq(pool_take_tickets(v->pool, 4), 0);
+	epoch_enter(&v->epochs);
+	cr_assert_eq(tree_locate(tree, &at, 1, &root), 0);
+	pool_put(root);
+	do {
+		unsigned shared = 0;
+		struct key low, high;
+
+		cr_assert_eq(tree_locate_leaf(tree, &at, &leaf), 0);
+		page_low(leaf->data, &low);
+		page_high(leaf->data, &high);
+		while (shared < low.len && shared < high.len &&
+		       low.bytes[shared] == high.bytes[shared])
+			shared++;
+		/* Compaction at the split has set it; a page that has only taken in since keeps it. */
+		cr_expect_eq(tree_page(leaf->data)->prefix_len, shared);
+		longest = high.len > longest ? high.len : longest;
+		seen++;
+		at = high;
+		pool_put(leaf);
+	} while (at.len > 0);
+	epoch_exit(&v->epochs);
+	pool_give_tickets(v->pool, 4);
+	cr_assert_gt(seen, 40);
+	cr_expect_leq(longest, 16 + 2, "longest separator: %u", longest);
+	cr_assert_eq(volume_close(v), 0);
 }
