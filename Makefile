@@ -4,7 +4,7 @@
 #   make SAN=1 test      the same under AddressSanitizer and UBSan, in build/san
 #   make TSAN=1 test     the race programs under ThreadSanitizer, in build/tsan
 #   make CC=clang BUILD=build/clang
-#   make LATCH=pthread   latches of pthread_rwlock_t; ALLOC=jemalloc or mimalloc: another
+#   make LATCH=pthread   latches of pthread_rwlock_t (timed: see make bench-blink); ALLOC=jemalloc or mimalloc: another
 #                        allocator (libjemalloc-dev, libmimalloc-dev); see make bench-latch
 #
 # Layers, each an archive of the folders below it; an arrow never runs back up (make lint):
@@ -38,7 +38,7 @@ LATCH ?= atomic
 ALLOC ?= system
 ifneq ($(LATCH),atomic)
 VARIANT := $(VARIANT)$(LATCH)
-LATCH_CFLAGS := -DLATCH_PTHREAD
+LATCH_CFLAGS := $(if $(filter timed,$(LATCH)),-DLATCH_TIMED,-DLATCH_PTHREAD)
 endif
 ifneq ($(ALLOC),system)
 VARIANT := $(VARIANT)$(ALLOC)

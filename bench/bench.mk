@@ -19,7 +19,34 @@ objects: $(call objects_of,$(LOG_BENCH_SOURCES))
 bench: $(BUILD)/bench/log_bench
 -include $(patsubst %.o,%.d,$(call objects_of,$(LOG_BENCH_SOURCES)))
 
+BLINK_BENCH_SOURCES := $(wildcard bench/blink/*.c)
+$(BUILD)/bench/blink_bench: $(call objects_of,$(BLINK_BENCH_SOURCES)) $(BUILD)/libblink.a
+	@mkdir -p $(@D)
+	$(link) $(ENGINE_LIBS)
+objects: $(call objects_of,$(BLINK_BENCH_SOURCES))
+bench: $(BUILD)/bench/blink_bench
+-include $(patsubst %.o,%.d,$(call objects_of,$(BLINK_BENCH_SOURCES)))
+
+# bench/engines.sh says which ENGINES there are; without it only ours is built.
+ENGINES_BENCH_SOURCES := $(wildcard bench/engines/*.c)
+ENGINES_LIBS = $(patsubst %,-l%,$(subst BDB,db,$(subst LMDB,lmdb,$(subst ROCKSDB,rocksdb,\
+	$(subst SQLITE,sqlite3,$(ENGINES))))))
+$(call objects_of,$(ENGINES_BENCH_SOURCES)): PACKAGE_CFLAGS = $(patsubst %,-DHAVE_%,$(ENGINES))
+# Built anew when other engines are there than the last time.
+ifneq ($(strip $(ENGINES)),)
+$(call objects_of,$(ENGINES_BENCH_SOURCES)): $(BUILD)/bench/engines.list
+$(BUILD)/bench/engines.list: FORCE
+	@mkdir -p $(@D)
+	@echo '$(ENGINES)' | cmp -s - $@ || echo '$(ENGINES)' >$@
+.PHONY: FORCE
+endif
+$(BUILD)/bench/engines_bench: $(call objects_of,$(ENGINES_BENCH_SOURCES)) $(BUILD)/libblink.a
+	@mkdir -p $(@D)
+	$(link) $(ENGINE_LIBS) $(ENGINES_LIBS)
+-include $(patsubst %.o,%.d,$(call objects_of,$(ENGINES_BENCH_SOURCES)))
+
 .PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch bench-flushes
+.PHONY: bench-blink bench-engines bench-dirs
 # Commits per second of the redo log, beside programs without one; ROUNDS=7.
 # Results: $(BUILD)/bench/log.json.
 bench-log: $(BUILD)/bench/log_bench
@@ -45,3 +72,18 @@ bench-stall: $(BUILD)/bench/stall_bench
 # Latches and allocators, builds of several kinds in turns: $(BUILD)/bench/latch.json.
 bench-latch:
 	+@BUILD=$(BUILD) CC=$(CC) bench/latch.sh
+# B-link splits against the classic index latch; ROWS=150000 ROUNDS=5 MIXED_ROUNDS=3.
+# A build with timed latches finds out what of an insert is serial.
+bench-blink: $(BUILD)/bench/blink_bench
+	@mkdir -p $(BUILD)/bench
+	+@$(MAKE) --no-print-directory LATCH=timed BUILD=$(BUILD)/timed $(BUILD)/timed/bench/blink_bench \
+		>/dev/null
+	@$(BUILD)/timed/bench/blink_bench $(BUILD)/bench serial
+	@$< $(BUILD)/bench
+# Beside LMDB, Berkeley DB, RocksDB, SQLite: $(BUILD)/bench/engines.json.
+bench-engines:
+	+@BUILD=$(BUILD) CC=$(CC) bench/engines.sh
+# Large directories through the core; ENTRIES=1000000 (the long form: 10000000):
+# $(BUILD)/bench/dirs.json.
+bench-dirs: $(BUILD)/bench/dirs
+	@$< $(BUILD)/bench

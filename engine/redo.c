@@ -76,20 +76,63 @@ void redo_note(struct redo *redo, uint8_t type, size_t len)
 	put_record(redo, type, redo->body, 0, len);
 }
 
+void redo_bits_late(struct redo *redo, struct frame *bitmap, bool value, uint64_t first,
+		    uint64_t count)
+{
+	check(!redo->late.bitmap);
+	redo->late.bitmap = bitmap;
+	redo->late.value = value;
+	redo->late.first = first;
+	redo->late.count = count;
+}
+
+static void changed(struct redo *redo, unsigned i, const struct log_ticket *ticket)
+{
+	if (redo->changed[i].initialised)
+		pool_initialised(redo->changed[i].frame, ticket->start);
+	pool_changed(redo->changed[i].frame, ticket->start, ticket->end);
+}
+
+/*
+ * LSNs for everything.  With late bits, their page is let go at once; the page that was
+ * changed last is that one, since it was not latched before.
+ */
+static void place(struct redo *redo, struct log_append *append, struct log_ticket *ticket)
+{
+	struct log *log = redo->volume->log;
+	struct frame *bitmap = redo->late.bitmap;
+
+	log_append_sum(log, append, redo->records, redo->len);
+	if (!bitmap) {
+		log_append_place(log, append, ticket);
+		return;
+	}
+	redo->late.bitmap = NULL;
+	latch_x(&bitmap->latch);
+	redo_page(redo, bitmap, REC_BITS,
+		  redo_bits(redo->body, redo->late.value, redo->late.first, redo->late.count));
+	log_append_sum(log, append, redo->records, redo->len);
+	log_append_place(log, append, ticket);
+	redo->changed_count--;
+	check(redo->changed[redo->changed_count].frame == bitmap);
+	changed(redo, redo->changed_count, ticket);
+	unlatch_x(&bitmap->latch);
+	os_point("redo:bitmap_let_go");
+}
+
 void redo_commit(struct redo *redo)
 {
 	struct log *log = redo->volume->log;
+	struct log_append append = {0};
 	struct log_ticket ticket;
 
 	check(redo->len > 0);
-	log_append(log, redo->records, redo->len, &ticket);
+	place(redo, &append, &ticket);
+	log_append_copy(log, &append, redo->records, &ticket);
 	redo->reserved -= redo->len + MTR_TRAILER_BYTES;
 	os_point("redo:appended");
-	for (unsigned i = 0; i < redo->changed_count; i++) {
-		if (redo->changed[i].initialised)
-			pool_initialised(redo->changed[i].frame, ticket.start);
-		pool_changed(redo->changed[i].frame, ticket.start, ticket.end);
-	}
+	for (unsigned i = 0; i < redo->changed_count; i++)
+		changed(redo, i, &ticket);
 	log_listed(log, &ticket);
 	if (redo->volume->flusher)
 		flusher_hear(redo->volume->flusher, ticket.end);

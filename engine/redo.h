@@ -6,6 +6,7 @@
  *	redo_begin()        reserves log bytes; may wait, nothing latched
  *	... latch, verify, decide ...
  *	redo_page() ...     changes a page and records it
+ *	redo_bits_late()    what is to be set or cleared in a bitmap page: at commit
  *	redo_commit()       log_append, page LSNs, flush list, log_listed
  *	... unlatch ...
  *	redo_end()          gives back what was not used; always
@@ -28,6 +29,11 @@ struct redo {
 		bool initialised;
 	} changed[REDO_PAGES_MAX];
 	unsigned changed_count;
+	struct {
+		struct frame *bitmap; /* NULL: none */
+		uint64_t first, count;
+		bool value;
+	} late;
 	lsn_t lsn;           /* end, after redo_commit() */
 };
 
@@ -36,6 +42,14 @@ int redo_begin(struct redo *redo, struct volume *volume, uint64_t log_bytes) mus
 void redo_page(struct redo *redo, struct frame *frame, uint8_t type, size_t len);
 /* Records redo->body without a page (REC_DATA, REC_FREE_PAGE). */
 void redo_note(struct redo *redo, uint8_t type, size_t len);
+/*
+ * REC_BITS on a pinned bitmap page that the caller has not latched: redo_commit()
+ * latches it, last of all, for as long as it takes to flip the bits and to get an LSN.
+ * Many want that page; the CRC of the records and their copying happen without it.
+ * Once an mtr.
+ */
+void redo_bits_late(struct redo *redo, struct frame *bitmap, bool value, uint64_t first,
+		    uint64_t count);
 void redo_commit(struct redo *redo);
 /* After a commit: another mini-transaction from the same reservation. */
 void redo_again(struct redo *redo);

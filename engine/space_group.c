@@ -314,13 +314,15 @@ static bool find_whole(const struct space *space, const struct group *group, uin
 
 bool group_take_page(struct space *space, struct group *group, uint32_t *first)
 {
-	uint32_t index = 0;
+	uint32_t index;
 	bool found;
 
 	if (atomic_load_explicit(&group->whole, memory_order_relaxed) == 0)
 		return false;
 	latch_x(&group->latch);
+	index = group->whole_scan;
 	found = find_whole(space, group, &index, first);
+	group->whole_scan = index;
 	check(found == (atomic_load_explicit(&group->whole, memory_order_relaxed) > 0));
 	if (found)
 		take_locked(space, group, *first, space->page_blocks);
@@ -404,6 +406,8 @@ uint32_t group_give(struct space *space, struct group *group, uint32_t first, ui
 	whole = set_bits(group->busy, space->page_blocks, first, length, false);
 	atomic_fetch_add_explicit(&group->whole, whole, memory_order_relaxed);
 	atomic_fetch_add_explicit(&group->free, length, memory_order_relaxed);
+	if (first / WORD_BITS < group->whole_scan)
+		group->whole_scan = first / WORD_BITS;
 	went = hold_given(space, group, first, first + length);
 	around = run_around(space, group, first, first + length);
 	if (around > atomic_load_explicit(&group->longest, memory_order_relaxed))

@@ -14,6 +14,7 @@ struct group {
 	struct latch latch;        /* RANK_SPACE, order = group number */
 	uint64_t *busy;            /* one bit a block [lock: latch] */
 	uint32_t scan;             /* where the next search without a hint starts [lock: latch] */
+	uint32_t whole_scan;       /* words below have no whole page [lock: latch] */
 	_Atomic uint32_t free;     /* zero bits of busy [lock: latch to write] */
 	/* No free run is longer, up to RUN_MEASURE_MAX (INV-SPACE-2) [lock: latch to write] */
 	_Atomic uint32_t longest;

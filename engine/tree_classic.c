@@ -230,12 +230,10 @@ static int take_step(struct smo *smo, const struct step *step, struct new_page *
 	} else {
 		latch_x(&new->frame->latch);
 		tree_latch(smo->tree, step->parent, LATCH_X);
-		latch_x(&new->bitmap->latch);
 		if (may_split(smo, step))
 			split(smo, step, new);
 		else
 			rc = -BE_AGAIN;
-		unlatch_x(&new->bitmap->latch);
 		unlatch_x(&step->parent->latch);
 		unlatch_x(&new->frame->latch);
 	}

@@ -159,7 +159,7 @@ struct key smo_parent_boundary(const struct frame *parent, const struct key *at)
 int tree_split_classic(struct tree *tree, const struct key *at, unsigned level,
 		       unsigned mtr_flags) must_check;
 
-/* Allocation bits of a metadata page, its bitmap page being latched X. */
+/* Allocation bits of a metadata page, once an mtr; its bitmap page is pinned, not latched. */
 void smo_page_bits(struct smo *smo, struct frame *bitmap, uint64_t pageno, bool used);
 
 /* Shortest key s with left < s <= right. */

@@ -169,12 +169,10 @@ static int try_shrink(struct smo *smo, const struct key *key, unsigned level, bo
 	tree_latch(smo->tree, pair.left_frame, LATCH_X);
 	tree_latch(smo->tree, pair.right_frame, LATCH_X);
 	tree_latch(smo->tree, pair.parent, LATCH_X);
-	latch_x(&pair.bitmap->latch);
 	if (may_merge(smo, &pair, level, &slot)) {
 		merge(smo, &pair, slot);
 		*up = is_sparse(pair.parent->data, page_size);
 	}
-	unlatch_x(&pair.bitmap->latch);
 	unlatch_x(&pair.parent->latch);
 	unlatch_x(&pair.right_frame->latch);
 	unlatch_x(&pair.left_frame->latch);

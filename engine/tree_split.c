@@ -22,8 +22,9 @@
  * The root stays where it is: when it has to be split, its contents first move
  * into a new page one level down, in one mtr.
  *
- * Latches: L, then R (left to right), then the bitmap page; L, then the parent
- * (bottom up).  Never two pages of which one has to be found while the other is
+ * Latches: L, then R (left to right); L, then the parent (bottom up).  The bitmap page
+ * is latched last, by the commit, for a moment (redo_bits_late()): all splits of a group
+ * want it.  Never two pages of which one has to be found while the other is
  * held: pages are located and pinned first, latched and verified after.
  */
 #include "engine/tree_internal.h"
@@ -89,8 +90,7 @@ void smo_page_bits(struct smo *smo, struct frame *bitmap, uint64_t pageno, bool 
 	const struct geometry *geo = &smo->tree->volume->geo;
 	uint64_t bit = (pageno - geo->groups_start) % geo->group_blocks;
 
-	redo_page(&smo->redo, bitmap, REC_BITS,
-		  redo_bits(smo->redo.body, used, bit, geo->page_blocks));
+	redo_bits_late(&smo->redo, bitmap, used, bit, geo->page_blocks);
 }
 
 struct key key_separator(const struct key *left, const struct key *right)
@@ -134,7 +134,6 @@ void smo_raise_root(struct smo *smo, struct frame *root, struct new_page *new)
 
 	check(level + 1 < TREE_LEVELS_MAX);
 	latch_x(&new->frame->latch);
-	latch_x(&new->bitmap->latch);
 	redo_page(redo, new->frame, REC_PAGE_INIT,
 		  redo_page_init(redo->body, PAGE_TREE, smo->tree->id, (uint8_t)level, 0, &none,
 				 &none, 0));
@@ -149,7 +148,6 @@ void smo_raise_root(struct smo *smo, struct frame *root, struct new_page *new)
 	stat_add(&smo->tree->volume->stats, STAT_tree_split_redo_bytes, redo->len);
 	redo_commit(redo);
 	latch_set_order(&root->latch, (uint64_t)smo->tree->id << 8 | (level + 1));
-	unlatch_x(&new->bitmap->latch);
 	unlatch_x(&new->frame->latch);
 	stat_add(&smo->tree->volume->stats, STAT_tree_root_raises, 1);
 }
@@ -188,11 +186,9 @@ void smo_commit_split(struct smo *smo, unsigned level)
 static void publish(struct smo *smo, struct frame *left, const struct key *at, struct new_page *new)
 {
 	latch_x(&new->frame->latch);
-	latch_x(&new->bitmap->latch);
 	smo_move_right(smo, left, at, new);
 	smo_page_bits(smo, new->bitmap, new->pageno, true);
 	smo_commit_split(smo, tree_page(left->data)->head.level);
-	unlatch_x(&new->bitmap->latch);
 	unlatch_x(&new->frame->latch);
 }
 

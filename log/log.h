@@ -221,6 +221,28 @@ struct log_ticket {
 void log_append(struct log *log, uint8_t *records, size_t bytes, struct log_ticket *ticket);
 void log_listed(struct log *log, const struct log_ticket *ticket);
 
+/*
+ * The same in steps, for a caller who holds a latch that others want, and wants to
+ * let go of it as soon as its page has its LSN: the flusher writes no page before
+ * the records are copied and durable (INV-WAL-1).  Zeroed first.
+ *
+ *	log_append_sum()    CRC of records[0, bytes) as far as they are not in it yet:
+ *	                    what is there before that latch is taken, then the rest
+ *	log_append_place()  the LSNs
+ *	log_append_copy()   the bytes; soon after, and nothing is waited for in between
+ */
+struct log_append {
+	size_t summed;
+	uint32_t crc;
+	uint64_t waiter;        /* turn of who waits for space, to be woken */
+	lsn_t mark, mark_says;  /* mapped, first of its group: the mark to write */
+};
+void log_append_sum(struct log *log, struct log_append *append, const uint8_t *records,
+		    size_t bytes);
+void log_append_place(struct log *log, struct log_append *append, struct log_ticket *ticket);
+void log_append_copy(struct log *log, const struct log_append *append, uint8_t *records,
+		     const struct log_ticket *ticket);
+
 /* Lowest start LSN of appends that are not yet listed; next_lsn when there are none (INV-LOG-2). */
 lsn_t log_unlisted_lsn(struct log *log);
 

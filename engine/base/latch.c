@@ -35,6 +35,9 @@ struct held {
 	uint64_t order;
 	uint32_t rank;
 	bool exclusive;
+#ifdef LATCH_TIMED
+	uint64_t since;
+#endif
 };
 
 static _Thread_local struct {
@@ -42,6 +45,20 @@ static _Thread_local struct {
 	uint32_t count;
 	int epochs;
 } self;
+
+#ifdef LATCH_TIMED
+#include "engine/base/latch_timed.h"
+#else
+static void time_begin(struct held *held)
+{
+	(void)held;
+}
+
+static void time_end(const struct held *held)
+{
+	(void)held;
+}
+#endif
 
 /* --- the checker --------------------------------------------------------- */
 
@@ -88,6 +105,7 @@ static void held_add(const struct latch *latch, bool exclusive)
 		.rank = latch->rank,
 		.exclusive = exclusive,
 	};
+	time_begin(&self.held[self.count - 1]);
 }
 
 static void held_remove(const struct latch *latch, bool exclusive)
@@ -99,6 +117,7 @@ static void held_remove(const struct latch *latch, bool exclusive)
 		i--;
 	if (i == 0)
 		order_violated("latch released by a thread that does not hold it");
+	time_end(&self.held[i - 1]);
 	memmove(&self.held[i - 1], &self.held[i], (self.count - i) * sizeof(self.held[0]));
 	self.count--;
 }
@@ -170,7 +189,11 @@ static void count_wait(const struct latch *latch)
 #define LATCH_KIND "pthread"
 #else
 #include "engine/base/latch_atomic.h"
+#ifdef LATCH_TIMED
+#define LATCH_KIND "timed"
+#else
 #define LATCH_KIND "atomic"
+#endif
 #endif
 
 /* --- the interface ------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /*
  * Latches: shared/exclusive locks of one 32-bit word over atomics and a
  * replaceable wait (futex on Linux).  (make LATCH=pthread: pthread_rwlock_t, to
- * compare with.)
+ * compare with; LATCH=timed: how long latches are held is measured.)
  *
  *	bit 31      X held
  *	bit 30      someone sleeps
@@ -69,6 +69,24 @@ void latch_note_epoch(int delta);
 /* Counters of the whole process, by rank. */
 uint64_t latch_wait_count(enum rank rank);
 const char *rank_name(enum rank rank);
-const char *latch_kind(void); /* "atomic" or "pthread" */
+const char *latch_kind(void); /* "atomic", "pthread" or "timed" */
+
+#ifdef LATCH_TIMED
+/*
+ * How long a thread has held latches, by rank and within it by `sub`: the level of a
+ * RANK_PAGE latch (at most LATCH_SUBS - 1), 1 for the free list of RANK_POOL, the order
+ * of a RANK_LEAF latch, else 0.
+ */
+#define LATCH_SUBS 4u
+struct latch_time {
+	uint64_t ticks, count;
+};
+struct latch_times {
+	struct latch_time x[RANK_COUNT][LATCH_SUBS], s[RANK_COUNT][LATCH_SUBS];
+};
+uint64_t latch_clock(void); /* in ticks */
+void latch_times_own(struct latch_times *times);  /* of the calling thread, so far */
+void latch_times_all(struct latch_times *times);  /* of all threads that ever were */
+#endif
 
 #endif

@@ -325,7 +325,7 @@ static int open_with(struct device **out, uint64_t size_bytes, struct sparse con
 	mem->dev.block_bytes = like ? like->block_bytes : SECTOR_SIZE;
 	mem->dev.byte_addressable = like && like->byte_addressable;
 	snprintf(mem->dev.path, sizeof(mem->dev.path), "memory");
-	latch_init(&mem->latch, RANK_LEAF, 0);
+	latch_init(&mem->latch, RANK_LEAF, 3); /* apart from others in LATCH=timed */
 	mem->contents = contents;
 	*out = &mem->dev;
 	return 0;

@@ -200,6 +200,7 @@ struct scene {
 	bool full;                  /* the root has no room for one more entry */
 	void (*victim)(struct volume *v);
 	void (*meanwhile)(struct volume *v);
+	void (*after)(void);
 	_Atomic bool done;
 };
 
@@ -255,6 +256,8 @@ static void play(struct scene *scene, const char *name)
 	waitq_wake_all(&gate.changed);
 	os_thread_join(&thread);
 	os_linux_set_point_handler(NULL);
+	if (scene->after)
+		scene->after();
 	demand(scratch_problems(scene->v) == 0, name);
 	demand(volume_close(scene->v) == 0, name);
 }
@@ -297,6 +300,64 @@ static void delete_most(struct volume *v)
 		make_key(key, 0, i * 2);
 		change(v, key, true, 0);
 	}
+}
+
+/*
+ * Another index splits, too, and so changes the same bitmap page, while the commit of
+ * the first split has its LSN and has not copied its records yet.  What both have
+ * changed cannot become durable before that.
+ */
+static struct {
+	struct volume *v;
+	_Atomic bool begun, done;
+} syncer;
+
+static void sync_everything(void *arg)
+{
+	(void)arg;
+	atomic_store(&syncer.begun, true);
+	demand(volume_sync(syncer.v) == 0, "sync");
+	atomic_store(&syncer.done, true);
+}
+
+static struct os_thread syncer_thread;
+
+static void split_other_index(struct volume *v)
+{
+	uint64_t splits = stat_read(&v->stats, STAT_tree_splits_leaf);
+	uint8_t key[8], value[200] = {0};
+
+	for (unsigned i = 0; stat_read(&v->stats, STAT_tree_splits_leaf) < splits + 2; i++) {
+		struct mtr *m;
+		int rc = mtr_begin(v, 0, &m);
+
+		make_key(key, 2, i);
+		demand(rc == 0, "mtr_begin");
+		mtr_want_key(m, INDEX_TXN, key, 8);
+		do {
+			rc = mtr_latch(m);
+			if (rc == 0)
+				mtr_put(m, INDEX_TXN, key, 8, value, sizeof(value));
+			rc = rc ? rc : mtr_commit(m);
+		} while (rc == -BE_AGAIN);
+		mtr_end(m);
+		demand(rc == 0, "commit");
+	}
+	syncer.v = v;
+	atomic_store(&syncer.begun, false);
+	atomic_store(&syncer.done, false);
+	demand(os_thread_start(&syncer_thread, "sync", sync_everything, NULL) == 0, "thread");
+	while (!atomic_load(&syncer.begun))
+		sched_yield();
+	for (unsigned i = 0; i < 1000; i++)
+		sched_yield();
+	demand(!atomic_load(&syncer.done), "durable before it is copied");
+}
+
+static void join_syncer(void)
+{
+	os_thread_join(&syncer_thread);
+	demand(atomic_load(&syncer.done), "durable in the end");
 }
 
 static void search_last(struct volume *v)
@@ -348,6 +409,11 @@ static void interleavings(void)
 		 .full = true},
 		{.point = "split:published", .victim = insert_between, .meanwhile = scan_stable,
 		 .full = true},
+		/* in the commit of the first phase: the bitmap page is free for others again */
+		{.point = "redo:bitmap_let_go",
+		 .victim = insert_between,
+		 .meanwhile = split_other_index,
+		 .after = join_syncer},
 		/* the parent is remembered: it splits, its page dies, it is raised */
 		{.point = "split:located", .victim = insert_between, .meanwhile = insert_elsewhere},
 		{.point = "split:located", .victim = insert_between, .meanwhile = insert_elsewhere,
