@@ -71,10 +71,15 @@ struct lob_new {
 	uint32_t blocks;
 	struct reservation space;
 	le32 *crcs;                  /* blocks elements, owned */
+	uint64_t hint;
+	unsigned space_flags;
+	bool staged;                 /* once at least */
+	const void *data;            /* lob_two_phase off: still to be written, by the staging */
 };
 /*
- * Phases 1 and 2: data is blocks * 4 KiB.  -ENOSPC at once: the operation lets
- * go of everything, calls space_drain() and starts again.
+ * Phases 1 and 2: data is blocks * 4 KiB, and stays where it is until
+ * lob_published() or lob_abandon().  -ENOSPC at once: the operation lets go of
+ * everything, calls space_drain() and starts again.
  */
 int lob_prepare(struct volume *volume, uint64_t first, uint32_t blocks, const void *data,
 		uint64_t hint, unsigned space_flags, struct lob_new *out) must_check;
@@ -97,12 +102,13 @@ void lob_want_publish(struct mtr *m, uint64_t lob, const struct lob_new *new);
  * first file block not dealt with, end when complete.  New contents are
  * published whole.
  *
+ * -BE_AGAIN: everything was let go; latch and stage again.
  * -E2BIG: the old blocks lie in more groups, or their extents in more leaves,
  * than one mtr may touch; nothing is staged that mtr_release() does not drop.
  * Only badly scattered files get there: the caller splits the write in halves.
  */
 int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
-		      const struct lob_new *new, int64_t *delta, uint64_t *done) must_check;
+		      struct lob_new *new, int64_t *delta, uint64_t *done) must_check;
 
 /*
  * SEEK_DATA / SEEK_HOLE in file blocks from `from`: *out = UINT64_MAX when there

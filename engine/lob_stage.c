@@ -68,7 +68,14 @@ void lob_want_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end)
 
 	check(lob != 0 && first < end);
 	mtr_want_range(m, INDEX_LOB, low.bytes, high.bytes, KEY_LOB_BYTES);
+	if (!tunable_is_on(&mtr_volume(m)->tunables, TUNABLE_lob_shared_index))
+		mtr_want_exclusive(m, INDEX_LOB);
 	mtr_want_log(m, blocks * LOG_BYTES_BLOCK);
+}
+
+static bool is_block_of_groups(const struct geometry *geo, uint64_t block)
+{
+	return block >= geo->groups_start && block < geo->block_count - 1;
 }
 
 void lob_want_publish(struct mtr *m, uint64_t lob, const struct lob_new *new)
@@ -76,6 +83,8 @@ void lob_want_publish(struct mtr *m, uint64_t lob, const struct lob_new *new)
 	lob_want_replace(m, lob, new->first, new->first + new->blocks);
 	for (unsigned i = 0; i < new->space.count; i++)
 		mtr_want_bits(m, new->space.piece[i].start, new->space.piece[i].length);
+	if (new->data && is_block_of_groups(&mtr_volume(m)->geo, new->hint))
+		mtr_want_bits(m, new->hint, 1);
 }
 
 /* ------------------------------------------------------- what is present now */
@@ -362,7 +371,7 @@ static uint64_t stage_old_blocks(struct stage *s, uint64_t *reached)
 
 /* ------------------------------------------------------------------ the whole */
 
-static int stage_new(struct stage *s, const struct lob_new *new, int64_t *delta)
+static int stage_new(struct stage *s, struct lob_new *new, int64_t *delta)
 {
 	uint64_t reached, freed;
 
@@ -376,6 +385,24 @@ static int stage_new(struct stage *s, const struct lob_new *new, int64_t *delta)
 	stage_entries(s);
 	*delta = (int64_t)new->blocks - (int64_t)freed;
 	return 0;
+}
+
+/* purge_no_load off; not for a try that will have to be made again. */
+static int load_old_blocks(struct stage *s)
+{
+	int rc = 0;
+
+	if (!mtr_bits_pinned(s->m))
+		return 0;
+	for (unsigned i = 0; rc == 0 && i < s->old_count; i++) {
+		struct piece piece;
+
+		if (!overlaps(s, &s->old[i]) || s->old[i].unwritten)
+			continue;
+		piece = freed_piece(s, &s->old[i]);
+		rc = lob_classic_load(s->volume, piece.start, piece.length);
+	}
+	return rc;
 }
 
 /* Narrows [first, end) to the extents that this mtr deals with. */
@@ -414,6 +441,12 @@ static int stage_hole(struct stage *s, int64_t *delta, uint64_t *done)
 	if (reached == s->first)
 		return -E2BIG;
 	s->end = reached;
+	if (!tunable_is_on(&s->volume->tunables, TUNABLE_purge_no_load)) {
+		int rc = load_old_blocks(s);
+
+		if (rc)
+			return rc;
+	}
 	while (s->old_count > 0 && !overlaps(s, &s->old[s->old_count - 1]))
 		s->old_count--;
 	lay_out(s, NULL);
@@ -424,7 +457,7 @@ static int stage_hole(struct stage *s, int64_t *delta, uint64_t *done)
 }
 
 int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
-		      const struct lob_new *new, int64_t *delta, uint64_t *done)
+		      struct lob_new *new, int64_t *delta, uint64_t *done)
 {
 	struct volume *volume = mtr_volume(m);
 	uint32_t page_size = volume->geo.page_size;
@@ -446,6 +479,15 @@ int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 	};
 	if (s->join_max < JOIN_BLOCKS_MIN)
 		s->join_max = JOIN_BLOCKS_MIN;
+	if (new && new->data) {
+		rc = lob_classic_write(volume, new);
+		if (rc)
+			goto out;
+	}
+	if (new && new->staged)
+		stat_add(&volume->stats, STAT_lob_publish_retries, 1);
+	if (new)
+		new->staged = true;
 	rc = collect(s);
 	if (rc)
 		goto out;

@@ -44,13 +44,13 @@ static void unlatch_indexes(struct mtr *m)
 	for (unsigned i = INDEX_COUNT; i-- > 0;) {
 		if (!(m->index_mask & 1u << i))
 			continue;
-		if (m->exclusive)
+		if (m->exclusive_mask & 1u << i)
 			unlatch_x(&m->volume->index[i].index_latch);
 		else
 			unlatch_s(&m->volume->index[i].index_latch);
 	}
 	m->index_mask = 0;
-	m->exclusive = false;
+	m->exclusive_mask = 0;
 }
 
 void mtr_release(struct mtr *m)
@@ -152,6 +152,12 @@ void mtr_want_log(struct mtr *m, uint64_t bytes)
 	m->want_log += bytes;
 }
 
+void mtr_want_exclusive(struct mtr *m, unsigned index)
+{
+	check(!m->latched && index < INDEX_COUNT);
+	m->want_exclusive |= 1u << index;
+}
+
 int mtr_add_bitmap(struct mtr *m, uint64_t block, bool *added)
 {
 	uint64_t pageno = space_bitmap_page(m->volume, block);
@@ -170,7 +176,7 @@ int mtr_add_bitmap(struct mtr *m, uint64_t block, bool *added)
 	return 0;
 }
 
-struct bitmap *mtr_bitmap(struct mtr *m, uint64_t block)
+const struct bitmap *mtr_bitmap(const struct mtr *m, uint64_t block)
 {
 	uint64_t pageno = space_bitmap_page(m->volume, block);
 
@@ -361,6 +367,17 @@ bool mtr_can_clear(struct mtr *m, uint64_t start, uint64_t count)
 		pageno[pages++] = page;
 	}
 	return count > 0;
+}
+
+bool mtr_bits_pinned(const struct mtr *m)
+{
+	for (unsigned i = 0; i < m->bits_count; i++) {
+		const struct bitmap *bitmap = mtr_bitmap(m, m->bits[i].start);
+
+		if (bitmap == NULL || bitmap->frame == NULL)
+			return false;
+	}
+	return true;
 }
 
 void mtr_data(struct mtr *m, uint64_t start, uint32_t count, const le32 *crcs)

@@ -66,6 +66,8 @@ void mtr_want_key(struct mtr *m, unsigned index, const void *key, size_t key_len
 void mtr_want_range(struct mtr *m, unsigned index, const void *low, const void *high,
 		    size_t key_len);
 
+/* The latch of this index is taken X, not S: for what it is compared with (tunables.def). */
+void mtr_want_exclusive(struct mtr *m, unsigned index);
 /* Log bytes for edits that wanted keys do not account for: many records of a range, many bits. */
 void mtr_want_log(struct mtr *m, uint64_t bytes);
 /* Bitmap pages of blocks that will be set or cleared, as far as known before. */
@@ -103,6 +105,8 @@ void mtr_delete(struct mtr *m, unsigned index, const void *key, size_t key_len);
 void mtr_set_bits(struct mtr *m, uint64_t start, uint64_t count);
 void mtr_clear_bits(struct mtr *m, uint64_t start, uint64_t count);
 bool mtr_can_clear(struct mtr *m, uint64_t start, uint64_t count);
+/* Are the bitmap pages of all staged bits pinned?  Else the commit will answer -BE_AGAIN. */
+bool mtr_bits_pinned(const struct mtr *m);
 /* These blocks were written by this operation (REC_DATA, INV-LOG-5). */
 void mtr_data(struct mtr *m, uint64_t start, uint32_t count, const le32 *crcs);
 /* The system page's counter (raises only). */

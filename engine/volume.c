@@ -241,6 +241,10 @@ int volume_open(struct volume **out, struct device *dev, const struct volume_opt
 	volume->base_dev = volume->dev = dev;
 	latch_init(&volume->sb_latch, RANK_SUPERBLOCK, 0);
 	epochs_init(&volume->epochs);
+	tunables_init(&volume->tunables);
+	for (unsigned i = 0; i < TUNABLE_COUNT; i++)
+		if (options->tunables_off & 1u << i)
+			tunable_set(&volume->tunables, (enum tunable)i, false);
 	rc = read_superblock(volume);
 	if (rc == 0 && options->read_only)
 		rc = dev_open_overlay(&volume->dev, dev);

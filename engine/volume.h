@@ -16,6 +16,7 @@
 #include "engine/epoch.h"
 #include "engine/format.h"
 #include "engine/tree.h"
+#include "engine/tunables.h"
 #include "log/log.h"
 
 struct flusher;
@@ -30,6 +31,7 @@ struct volume_options {
 	enum log_mode log_mode;   /* LOG_MODE_AUTO: as the medium likes it */
 	uint64_t commit_interval_ns; /* 0 = COMMIT_INTERVAL_NS; OS_FOREVER = none */
 	bool ignore_damage;       /* fsck: open read-write although SB_DAMAGED is set */
+	uint32_t tunables_off;    /* bits of enum tunable: switched off from the start */
 	bool no_background;       /* tests: no threads; the test calls what they would do */
 };
 
@@ -51,6 +53,7 @@ struct volume {
 	uint8_t tag[8];
 	struct volume_options options;
 	struct stats stats;
+	struct tunables tunables;
 	struct epochs epochs;
 	struct log *log;
 	struct pool *pool;
