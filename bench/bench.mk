@@ -19,10 +19,22 @@ objects: $(call objects_of,$(LOG_BENCH_SOURCES))
 bench: $(BUILD)/bench/log_bench
 -include $(patsubst %.o,%.d,$(call objects_of,$(LOG_BENCH_SOURCES)))
 
-.PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch
+LOB_BENCH_SOURCES := $(wildcard bench/lob/*.c)
+$(BUILD)/bench/lob_bench: $(call objects_of,$(LOB_BENCH_SOURCES)) $(BUILD)/libcore.a $(BUILD)/libblink.a
+	@mkdir -p $(@D)
+	$(link) $(ENGINE_LIBS)
+objects: $(call objects_of,$(LOB_BENCH_SOURCES))
+bench: $(BUILD)/bench/lob_bench
+-include $(patsubst %.o,%.d,$(call objects_of,$(LOB_BENCH_SOURCES)))
+
+.PHONY: bench-lob bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch
 # Commits per second of the redo log, beside programs without one; ROUNDS=7.
 # Results: $(BUILD)/bench/log.json.
 bench-log: $(BUILD)/bench/log_bench
+	@$< $(BUILD)/bench
+# Large values with and without each of the measures for them; ROUNDS=5.
+# Results: $(BUILD)/bench/lob.json.
+bench-lob: $(BUILD)/bench/lob_bench
 	@$< $(BUILD)/bench
 # Beside ext4 and the floor; ROUNDS=5. Results: $(BUILD)/bench/mount.json.
 bench-mount: all $(addprefix $(BUILD)/bench/,floor meta stream report)
