@@ -138,10 +138,8 @@ static int load_counters(struct volume *volume)
 	rc = pool_get(volume->pool, volume->geo.system_page, PAGE_SYSTEM, 0, &frame);
 	if (rc == 0) {
 		page = (const void *)frame->data;
-		for (unsigned i = 0; i < COUNTER_COUNT; i++) {
-			latch_init(&volume->ids[i].latch, RANK_ID, i);
-			volume->ids[i].next = volume->ids[i].limit = le64_get(page->counter[i]);
-		}
+		for (unsigned i = 0; i < COUNTER_COUNT; i++)
+			id_init(volume, (enum counter)i, le64_get(page->counter[i]));
 		pool_put(frame);
 	}
 	pool_give_tickets(volume->pool, 1);

@@ -71,7 +71,11 @@ struct volume {
 	size_t incomplete_count;
 	struct counter_cache {     /* id.c: INV-ID-1 */
 		struct latch latch;
-		uint64_t next, limit;
+		uint64_t limit;        /* the mark [lock: latch] */
+		struct id_batch {
+			struct latch latch;
+			uint64_t next, limit; /* [lock: latch] */
+		} batch[STAT_SHARDS];
 	} ids[COUNTER_COUNT];
 };
 
@@ -135,6 +139,8 @@ void volume_fail(struct volume *volume, const char *why, int error);
 /* The log's on_dead callback: volume_fail(). */
 void volume_log_dead(void *volume, int error);
 
+/* The mark of a counter, as read from the system page. */
+void id_init(struct volume *volume, enum counter counter, uint64_t mark);
 /* A number never used before (INV-ID-1).  May wait; nothing latched. */
 int id_take(struct volume *volume, enum counter counter, uint64_t *out) must_check;
 

@@ -4,6 +4,7 @@
  *
  *	main.c     which switches are on in which run; rounds
  *	load.c     a table of rows with large values, over the engine alone
+ *	direct.c   a device whose data goes past the kernel's cache
  *	report.c   medians, ratios, table, JSON
  */
 #ifndef BLINKFS_BENCH_LOB_H
@@ -35,16 +36,23 @@ struct run_result {
 struct results {
 	struct run_result at[SETTINGS][OPERATIONS][ROUNDS_MOST];
 	unsigned rounds, threads, duration_ms;
+	bool direct;
 };
 
 /* ------------------------------------------------------------------ load.c */
 
 struct load;
 /* A new volume in a file of this folder, which is gone when the program ends. */
-struct load *load_open(const char *folder, unsigned threads);
+struct load *load_open(const char *folder, unsigned threads, bool direct);
 void load_close(struct load *load);
 struct run_result load_run(struct load *load, enum operation operation, unsigned switches,
 			   unsigned duration_ms);
+
+/* -------------------------------------------------------------- direct.c */
+
+/* Takes over base. */
+struct device *direct_device(struct device *base);
+void direct_from(struct device *dev, uint64_t offset);
 
 /* ---------------------------------------------------------------- report.c */
 

@@ -25,12 +25,13 @@
 
 #define VOLUME_BYTES (3ull << 30)
 #define LOG_BYTES (256ull << 20)
-#define ROWS 16u /* of a thread, for updates */
+#define ROWS 32u /* of a thread, for updates */
+#define VALUE_BYTES_MOST (256u << 10)
 #define CHUNK_BYTES (1u << 20)
 
 struct row {
 	le64 lob;
-	uint8_t columns[100];
+	uint8_t columns[1000];
 };
 
 struct worker {
@@ -339,7 +340,7 @@ static void write_image(const char *path)
 		die(path, -errno);
 }
 
-static struct volume *make_volume(const char *folder)
+static struct volume *make_volume(const char *folder, bool direct)
 {
 	struct format_params params = {
 		.size_bytes = VOLUME_BYTES,
@@ -348,6 +349,7 @@ static struct volume *make_volume(const char *folder)
 		.hash_seed = "bench-hash-seed",
 	};
 	struct volume_options options = {.commit_interval_ns = OS_FOREVER};
+	struct geometry geometry;
 	struct volume *volume;
 	struct device *dev;
 	char path[4096];
@@ -358,27 +360,32 @@ static struct volume *make_volume(const char *folder)
 	write_image(path);
 	demand(dev_open_file(&dev, path, 0, 0), path);
 	unlink(path); /* gone when this program ends, however it ends */
-	demand(volume_format(dev, &params, NULL), "format");
+	if (direct)
+		dev = direct_device(dev);
+	demand(volume_format(dev, &params, &geometry), "format");
+	if (direct)
+		direct_from(dev, geometry.groups_start * BLOCK_SIZE);
 	demand(volume_open(&volume, dev, &options), "open");
 	return volume;
 }
 
-struct load *load_open(const char *folder, unsigned threads)
+struct load *load_open(const char *folder, unsigned threads, bool direct)
 {
 	struct load *load = calloc(1, sizeof(*load));
 
 	if (!load)
 		die("memory", -ENOMEM);
 	load->threads = threads;
-	load->volume = make_volume(folder);
+	load->volume = make_volume(folder, direct);
 	for (unsigned i = 0; i < threads; i++) {
 		struct worker *w = &load->worker[i];
 
 		w->load = load;
 		w->number = i;
-		w->value = calloc(WRITE_BLOCKS_MAX, BLOCK_SIZE);
+		w->value = aligned_alloc(BLOCK_SIZE, VALUE_BYTES_MOST);
 		if (!w->value)
 			die("memory", -ENOMEM);
+		memset(w->value, (int)i, VALUE_BYTES_MOST);
 	}
 	return load;
 }

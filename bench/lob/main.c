@@ -6,6 +6,7 @@
  * ROUNDS        5
  * DURATION_MS   250, of each run
  * THREADS       32
+ * MODE          direct; "cached": data is copied to the kernel's cache and no more
  * SETTINGS      all; "two": only none and all of the measures
  *
  * A round runs each operation with each setting, the settings one after the
@@ -65,7 +66,8 @@ int main(int argc, char **argv)
 	results.rounds = from_environment("ROUNDS", 5, ROUNDS_MOST);
 	results.duration_ms = from_environment("DURATION_MS", 250, 60000);
 	results.threads = from_environment("THREADS", 32, THREADS_MOST);
-	load = load_open(argv[1], results.threads);
+	results.direct = !getenv("MODE") || strcmp(getenv("MODE"), "cached") != 0;
+	load = load_open(argv[1], results.threads, results.direct);
 	for (unsigned round = 0; round < results.rounds; round++)
 		for (unsigned operation = 0; operation < OPERATIONS; operation++)
 			for (unsigned setting = 0; setting < settings; setting++)

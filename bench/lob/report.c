@@ -199,8 +199,8 @@ static void put_summary(FILE *out, const struct results *r)
 
 static void put_json(FILE *out, const struct results *r)
 {
-	fprintf(out, "{\n  \"rounds\": %u, \"threads\": %u, \"duration_ms\": %u,\n", r->rounds,
-		r->threads, r->duration_ms);
+	fprintf(out, "{\n  \"rounds\": %u, \"threads\": %u, \"duration_ms\": %u, \"data\": \"%s\",\n",
+		r->rounds, r->threads, r->duration_ms, r->direct ? "direct" : "cached");
 	fprintf(out, "  \"runs\": {");
 	for (unsigned operation = 0; operation < OPERATIONS; operation++) {
 		fprintf(out, "%s\n    \"%s\": {", operation ? "," : "",
