@@ -36,7 +36,7 @@ static int raise_mark(struct volume *volume, enum counter counter, uint64_t limi
  */
 static struct id_batch *batch_of(struct volume *volume, enum counter counter)
 {
-	unsigned shard = counter == COUNTER_INO ? 0 : stats_shard();
+	unsigned shard = counter == COUNTER_INO ? 0 : stats_thread() % ID_SHARDS;
 
 	return &volume->ids[counter].batch[shard];
 }
@@ -44,13 +44,13 @@ static struct id_batch *batch_of(struct volume *volume, enum counter counter)
 void id_init(struct volume *volume, enum counter counter, uint64_t mark)
 {
 	struct counter_cache *cache = &volume->ids[counter];
-	uint64_t order = (uint64_t)counter * (STAT_SHARDS + 1);
+	uint64_t order = (uint64_t)counter * (ID_SHARDS + 1);
 
-	for (unsigned i = 0; i < STAT_SHARDS; i++) {
+	for (unsigned i = 0; i < ID_SHARDS; i++) {
 		latch_init(&cache->batch[i].latch, RANK_ID, order + i);
 		cache->batch[i].next = cache->batch[i].limit = mark;
 	}
-	latch_init(&cache->latch, RANK_ID, order + STAT_SHARDS);
+	latch_init(&cache->latch, RANK_ID, order + ID_SHARDS);
 	cache->limit = mark;
 }
 

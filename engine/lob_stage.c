@@ -456,6 +456,21 @@ static int stage_hole(struct stage *s, int64_t *delta, uint64_t *done)
 	return 0;
 }
 
+/* Field by field: the arrays are large, and latches are held. */
+static void begin_stage(struct stage *s, struct mtr *m, uint64_t lob, uint64_t first, uint64_t end)
+{
+	s->m = m;
+	s->volume = mtr_volume(m);
+	s->lob = lob;
+	s->first = first;
+	s->end = end;
+	s->join_max = JOIN_BLOCKS_MIN;
+	s->extent_max = EXTENT_BLOCKS_MAX(s->volume->geo.page_size);
+	s->old_count = 0;
+	s->complete = false;
+	s->part_count = 0;
+}
+
 int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 		      struct lob_new *new, int64_t *delta, uint64_t *done)
 {
@@ -468,17 +483,9 @@ int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 	check(!new || (new->first == first && new->first + new->blocks == end));
 	if (s == NULL)
 		return -ENOMEM;
-	*s = (struct stage){
-		.m = m,
-		.volume = volume,
-		.lob = lob,
-		.first = first,
-		.end = end,
-		.join_max = new ? (uint64_t)new->blocks * JOIN_FACTOR : 0,
-		.extent_max = EXTENT_BLOCKS_MAX(page_size),
-	};
-	if (s->join_max < JOIN_BLOCKS_MIN)
-		s->join_max = JOIN_BLOCKS_MIN;
+	begin_stage(s, m, lob, first, end);
+	if (new && (uint64_t)new->blocks * JOIN_FACTOR > JOIN_BLOCKS_MIN)
+		s->join_max = (uint64_t)new->blocks * JOIN_FACTOR;
 	if (new && new->data) {
 		rc = lob_classic_write(volume, new);
 		if (rc)

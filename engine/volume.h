@@ -35,6 +35,8 @@ struct volume_options {
 	bool no_background;       /* tests: no threads; the test calls what they would do */
 };
 
+#define ID_SHARDS 64u /* as many threads take numbers without meeting */
+
 struct geometry {
 	uint32_t page_size, page_blocks;
 	uint32_t group_blocks, group_count;
@@ -75,7 +77,7 @@ struct volume {
 		struct id_batch {
 			struct latch latch;
 			uint64_t next, limit; /* [lock: latch] */
-		} batch[STAT_SHARDS];
+		} batch[ID_SHARDS];
 	} ids[COUNTER_COUNT];
 };
 
