@@ -86,6 +86,10 @@ void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_
 	bool loses_suid = (flags & CORE_WRITE_KILL_SUID) && has_suid(req, node);
 	int rc;
 
+	if (node_view(node) == VIEW_CONTROL) {
+		control_write(req, node, buf, len, (uint64_t)offset);
+		return;
+	}
 	rc = core_write(req_core(req), node_view(node), node_ino(node), (uint64_t)offset, buf, len,
 			flags);
 	if (rc) {

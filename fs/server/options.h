@@ -25,6 +25,7 @@ struct server_options {
 	uint64_t cache_bytes;        /* 0 = default */
 	uint64_t commit_interval_ns; /* 0 = default */
 	enum log_mode log_mode;
+	uint32_t tunables_off; /* bits of enum tunable */
 	unsigned max_threads;
 };
 

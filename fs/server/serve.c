@@ -168,6 +168,7 @@ static int open_volume(struct server *server)
 		.cache_bytes = options->cache_bytes,
 		.commit_interval_ns = options->commit_interval_ns,
 		.log_mode = options->log_mode,
+		.tunables_off = options->tunables_off,
 	};
 	struct device *dev = NULL;
 	int rc = open_device(options, &dev);

@@ -148,6 +148,12 @@ int lob_rig_read(struct volume *volume, uint64_t lob, uint64_t first, uint32_t c
 	return rc;
 }
 
+void lob_rig_switch(struct volume *volume, uint64_t *seed)
+{
+	for (unsigned i = 0; i < TUNABLE_COUNT; i++)
+		tunable_set(&volume->tunables, (enum tunable)i, random_next(seed) % 2);
+}
+
 unsigned lob_rig_extents(struct volume *volume, uint64_t lob, uint64_t *blocks)
 {
 	struct key from = lob_key(lob, 0);

@@ -34,6 +34,9 @@ int lob_rig_hole(struct volume *volume, uint64_t lob, uint64_t first, uint64_t e
 int lob_rig_read(struct volume *volume, uint64_t lob, uint64_t first, uint32_t count,
 		 uint32_t *versions) must_check;
 
+/* Sets each of the volume's switches as the generator has it. */
+void lob_rig_switch(struct volume *volume, uint64_t *seed);
+
 /* Number of the LOB's extents, and the blocks in them; ends the program when one is malformed. */
 unsigned lob_rig_extents(struct volume *volume, uint64_t lob, uint64_t *blocks);
 /* Blocks that the bitmaps say are in use, bitmap pages included. */
