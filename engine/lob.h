@@ -111,6 +111,38 @@ int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 		      struct lob_new *new, int64_t *delta, uint64_t *done) must_check;
 
 /*
+ * Clones: file blocks [first, end) become those of the source from source->first
+ * on, holes too; what is stored there is shared from then on.  The two ranges of
+ * one LOB do not overlap.  The caller holds both inodes' locks such that neither
+ * range changes but through it, and sees to it that no dead range is in either.
+ * At most CLONE_BLOCKS_MAX blocks.  -BE_AGAIN, -E2BIG: as lob_stage_replace().
+ */
+#define CLONE_BLOCKS_MAX 2048u
+#define CLONE_EXTENTS_MAX 32u /* of the source */
+struct lob_source_range {
+	uint64_t lob, first;
+};
+void lob_want_clone(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
+		    const struct lob_source_range *source);
+int lob_stage_clone(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
+		    const struct lob_source_range *source, int64_t *delta) must_check;
+
+/*
+ * The part [first, end) of [from, below) that begins with the first extent and
+ * holds `max` extents, or goes on to `below` when there are fewer; empty (first
+ * == end == below) when there is none.  Reads the leaves that a following mtr
+ * will latch.
+ */
+struct lob_part {
+	uint64_t first, end;
+	uint64_t block[MTR_GROUPS_MAX]; /* one in each group that its extents lie in */
+	unsigned groups;                /* as far as they have room here */
+	uint64_t leaves;                /* that were looked at */
+};
+int lob_find_part(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below, unsigned max,
+		  struct lob_part *part) must_check;
+
+/*
  * SEEK_DATA / SEEK_HOLE in file blocks from `from`: *out = UINT64_MAX when there
  * is no data behind.
  */

@@ -287,7 +287,7 @@ int lob_find_part(struct volume *volume, uint64_t lob, uint64_t from, uint64_t b
 
 	part->first = part->end = part->groups = 0;
 	rc = lob_walk(volume, lob, from, &visitor, false);
-	stat_add(&volume->stats, STAT_purge_index_pages, visitor.leaves);
+	part->leaves = visitor.leaves;
 	empty = part->first == part->end;
 	if (empty)
 		part->first = below;

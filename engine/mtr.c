@@ -146,6 +146,35 @@ void mtr_want_range(struct mtr *m, unsigned index, const void *low, const void *
 	want(m, index, low, high, key_len);
 }
 
+bool mtr_want_range_if_room(struct mtr *m, unsigned index, const void *low, const void *high,
+			    size_t key_len)
+{
+	if (m->want_count == MTR_KEYS_MAX)
+		return false;
+	want(m, index, low, high, key_len);
+	return true;
+}
+
+bool mtr_wants(const struct mtr *m, unsigned index, const void *low, const void *high,
+	       size_t key_len)
+{
+	for (unsigned i = 0; i < m->want_count; i++) {
+		const struct want *w = &m->want[i];
+
+		if (w->index == index && w->range &&
+		    key_compare(w->low.bytes, w->low.len, low, key_len) <= 0 &&
+		    key_compare(w->high.bytes, w->high.len, high, key_len) >= 0)
+			return true;
+	}
+	return false;
+}
+
+void mtr_restart(struct mtr *m)
+{
+	mtr_release(m);
+	mtr_unreserve(m);
+}
+
 void mtr_want_log(struct mtr *m, uint64_t bytes)
 {
 	check(!m->latched && !m->reserved);
@@ -243,6 +272,8 @@ int mtr_next(struct mtr *m, unsigned index, const void *key, size_t key_len, str
 	while (slot == page_slots(leaf->frame->data)) {
 		struct leaf *next = leaf + 1;
 
+		if (leaf->high.len == 0)
+			return -BE_END;
 		if (next == m->leaf + m->leaf_count || next->index != index ||
 		    !key_equal(&next->low, &leaf->high))
 			return -BE_NOTFOUND;

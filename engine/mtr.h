@@ -68,6 +68,13 @@ void mtr_want_range(struct mtr *m, unsigned index, const void *low, const void *
 
 /* The latch of this index is taken X, not S: for what it is compared with (tunables.def). */
 void mtr_want_exclusive(struct mtr *m, unsigned index);
+/* For wants that turn out when leaves are latched: lets go of everything, reservations too. */
+void mtr_restart(struct mtr *m);
+bool mtr_want_range_if_room(struct mtr *m, unsigned index, const void *low, const void *high,
+			    size_t key_len) must_check;
+/* Is [low, high] within a range that is wanted already? */
+bool mtr_wants(const struct mtr *m, unsigned index, const void *low, const void *high,
+	       size_t key_len);
 /* Log bytes for edits that wanted keys do not account for: many records of a range, many bits. */
 void mtr_want_log(struct mtr *m, uint64_t bytes);
 /* Bitmap pages of blocks that will be set or cleared, as far as known before. */
@@ -80,8 +87,8 @@ int mtr_latch(struct mtr *m) must_check;
 int mtr_lookup(struct mtr *m, unsigned index, const void *key, size_t key_len, const void **value,
 	       size_t *len) must_check; /* -BE_NOTFOUND */
 /*
- * First entry >= key within the latched leaves.  -BE_NOTFOUND: there is none
- * in the leaves that were wanted contiguously from key.
+ * First entry >= key within the latched leaves.  -BE_END: there is none.
+ * -BE_NOTFOUND: there is none in the leaves that were wanted contiguously from key.
  */
 int mtr_next(struct mtr *m, unsigned index, const void *key, size_t key_len, struct key *found,
 	     const void **value, size_t *len) must_check;

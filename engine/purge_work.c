@@ -129,8 +129,14 @@ int purge_lob_part(struct volume *volume, uint64_t lob, uint64_t from, uint64_t 
 	}
 	for (; rc == -E2BIG && extents > 0; extents /= 2) {
 		rc = lob_find_part(volume, lob, from, below, extents, part);
+		stat_add(&volume->stats, STAT_purge_index_pages, part->leaves);
 		if (rc == 0)
 			rc = purge_change(volume, change);
+	}
+	/* One extent, and yet too much: its blocks are shared in too many ways. */
+	while (rc == -E2BIG && part->end - part->first > 1) {
+		part->end = part->first + (part->end - part->first) / 2;
+		rc = purge_change(volume, change);
 	}
 	return rc;
 }

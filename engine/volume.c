@@ -17,6 +17,7 @@
 
 #include "engine/base/message.h"
 #include "engine/flush.h"
+#include "engine/lob_internal.h"
 #include "engine/mtr.h"
 #include "engine/pool.h"
 #include "engine/purge.h"
@@ -190,6 +191,8 @@ static int open_parts(struct volume *volume)
 	log_set_space_callback(volume->log, flusher_want_space, volume->flusher);
 	init_trees(volume);
 	rc = load_counters(volume);
+	if (rc == 0)
+		rc = lob_shares_open(volume);
 	if (rc == 0)
 		rc = space_open(&volume->space, volume);
 	if (rc == 0)

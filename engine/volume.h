@@ -63,6 +63,7 @@ struct volume {
 	struct space *space;
 	struct purge *purge;
 	struct tree index[INDEX_COUNT];
+	_Atomic bool shares_used;  /* something is, or was, shared (INV-SHARE-1) */
 	_Atomic bool failed;       /* sticky: read-only for the rest of this mount */
 	_Atomic bool corrupt;      /* corruption was met; the superblock will say so */
 	lsn_t recovered_lsn;       /* the cut of this mount's recovery */
