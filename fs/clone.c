@@ -261,13 +261,20 @@ int core_copy(struct core *core, view_t view, uint64_t ino_in, uint64_t offset_i
 	      uint64_t ino_out, uint64_t offset_out, uint64_t len, uint64_t *done)
 {
 	uint64_t left = least(len, COPY_BYTES_MAX), copied = 0;
+	struct core_attr attr;
 	uint8_t *buf = NULL;
-	int rc = 0;
+	int rc;
 
 	*done = 0;
 	if (offset_in > FILE_BYTES_MAX || offset_out > FILE_BYTES_MAX)
 		return -EINVAL;
-	while (rc == 0 && left > 0 && copied < COPIED_BYTES_MAX) {
+	rc = core_getattr(core, view, ino_in, &attr);
+	if (rc)
+		return rc;
+	/* What the copy itself adds to its source is no part of it. */
+	if (S_ISREG(attr.mode))
+		left = least(left, attr.size > offset_in ? attr.size - offset_in : 0);
+	do {
 		struct copy_args args = {
 			.ino_in = ino_in,
 			.offset_in = offset_in + *done,
@@ -285,7 +292,7 @@ int core_copy(struct core *core, view_t view, uint64_t ino_in, uint64_t offset_i
 			break;
 		*done += args.moved;
 		left -= args.moved;
-	}
+	} while (left > 0 && copied < COPIED_BYTES_MAX);
 	free(buf);
 	return *done ? 0 : rc;
 }
