@@ -108,6 +108,30 @@ int lob_rig_write(struct volume *volume, uint64_t lob, uint64_t first, uint32_t 
 	return 0;
 }
 
+int lob_rig_clone(struct volume *volume, uint64_t lob, uint64_t source, uint64_t first,
+		  uint64_t end, int64_t *delta)
+{
+	struct lob_source_range range = {.lob = source, .first = first};
+	int64_t change;
+	struct mtr *m;
+	int rc = mtr_begin(volume, 0, &m);
+
+	if (rc)
+		return rc;
+	lob_want_clone(m, lob, first, end, &range);
+	do {
+		rc = mtr_latch(m);
+		if (rc == 0)
+			rc = lob_stage_clone(m, lob, first, end, &range, &change);
+		if (rc == 0)
+			rc = mtr_commit(m);
+	} while (rc == -BE_AGAIN);
+	mtr_end(m);
+	if (rc == 0 && delta)
+		*delta += change;
+	return rc;
+}
+
 int lob_rig_hole(struct volume *volume, uint64_t lob, uint64_t first, uint64_t end, int64_t *delta)
 {
 	struct lob_part part;
