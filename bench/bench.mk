@@ -19,6 +19,14 @@ objects: $(call objects_of,$(LOG_BENCH_SOURCES))
 bench: $(BUILD)/bench/log_bench
 -include $(patsubst %.o,%.d,$(call objects_of,$(LOG_BENCH_SOURCES)))
 
+LOB_BENCH_SOURCES := $(wildcard bench/lob/*.c)
+$(BUILD)/bench/lob_bench: $(call objects_of,$(LOB_BENCH_SOURCES)) $(BUILD)/libcore.a $(BUILD)/libblink.a
+	@mkdir -p $(@D)
+	$(link) $(ENGINE_LIBS)
+objects: $(call objects_of,$(LOB_BENCH_SOURCES))
+bench: $(BUILD)/bench/lob_bench
+-include $(patsubst %.o,%.d,$(call objects_of,$(LOB_BENCH_SOURCES)))
+
 BLINK_BENCH_SOURCES := $(wildcard bench/blink/*.c)
 $(BUILD)/bench/blink_bench: $(call objects_of,$(BLINK_BENCH_SOURCES)) $(BUILD)/libblink.a
 	@mkdir -p $(@D)
@@ -46,7 +54,7 @@ $(BUILD)/bench/engines_bench: $(call objects_of,$(ENGINES_BENCH_SOURCES)) $(BUIL
 -include $(patsubst %.o,%.d,$(call objects_of,$(ENGINES_BENCH_SOURCES)))
 
 .PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch bench-flushes
-.PHONY: bench-blink bench-engines bench-dirs
+.PHONY: bench-lob bench-blink bench-engines bench-dirs
 # Commits per second of the redo log, beside programs without one; ROUNDS=7.
 # Results: $(BUILD)/bench/log.json.
 bench-log: $(BUILD)/bench/log_bench
@@ -54,6 +62,10 @@ bench-log: $(BUILD)/bench/log_bench
 # Flushes for each durable file, beside ext4 and XFS: $(BUILD)/bench/flushes.json.
 bench-flushes: all $(BUILD)/bench/meta
 	@BUILD=$(BUILD) bench/flushes.sh
+# Large values with and without each of the measures for them; ROUNDS=5.
+# Results: $(BUILD)/bench/lob.json.
+bench-lob: $(BUILD)/bench/lob_bench
+	@$< $(BUILD)/bench
 # Beside ext4 and the floor; ROUNDS=5. Results: $(BUILD)/bench/mount.json.
 bench-mount: all $(addprefix $(BUILD)/bench/,floor meta stream report)
 	@BUILD=$(BUILD) bench/mount.sh

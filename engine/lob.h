@@ -71,10 +71,15 @@ struct lob_new {
 	uint32_t blocks;
 	struct reservation space;
 	le32 *crcs;                  /* blocks elements, owned */
+	uint64_t hint;
+	unsigned space_flags;
+	bool staged;                 /* once at least */
+	const void *data;            /* lob_two_phase off: still to be written, by the staging */
 };
 /*
- * Phases 1 and 2: data is blocks * 4 KiB.  -ENOSPC at once: the operation lets
- * go of everything, calls space_drain() and starts again.
+ * Phases 1 and 2: data is blocks * 4 KiB, and stays where it is until
+ * lob_published() or lob_abandon().  -ENOSPC at once: the operation lets go of
+ * everything, calls space_drain() and starts again.
  */
 int lob_prepare(struct volume *volume, uint64_t first, uint32_t blocks, const void *data,
 		uint64_t hint, unsigned space_flags, struct lob_new *out) must_check;
@@ -97,12 +102,45 @@ void lob_want_publish(struct mtr *m, uint64_t lob, const struct lob_new *new);
  * first file block not dealt with, end when complete.  New contents are
  * published whole.
  *
+ * -BE_AGAIN: everything was let go; latch and stage again.
  * -E2BIG: the old blocks lie in more groups, or their extents in more leaves,
  * than one mtr may touch; nothing is staged that mtr_release() does not drop.
  * Only badly scattered files get there: the caller splits the write in halves.
  */
 int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
-		      const struct lob_new *new, int64_t *delta, uint64_t *done) must_check;
+		      struct lob_new *new, int64_t *delta, uint64_t *done) must_check;
+
+/*
+ * Clones: file blocks [first, end) become those of the source from source->first
+ * on, holes too; what is stored there is shared from then on.  The two ranges of
+ * one LOB do not overlap.  The caller holds both inodes' locks such that neither
+ * range changes but through it, and sees to it that no dead range is in either.
+ * At most CLONE_BLOCKS_MAX blocks.  -BE_AGAIN, -E2BIG: as lob_stage_replace().
+ */
+#define CLONE_BLOCKS_MAX 2048u
+#define CLONE_EXTENTS_MAX 32u /* of the source */
+struct lob_source_range {
+	uint64_t lob, first;
+};
+void lob_want_clone(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
+		    const struct lob_source_range *source);
+int lob_stage_clone(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
+		    const struct lob_source_range *source, int64_t *delta) must_check;
+
+/*
+ * The part [first, end) of [from, below) that begins with the first extent and
+ * holds `max` extents, or goes on to `below` when there are fewer; empty (first
+ * == end == below) when there is none.  Reads the leaves that a following mtr
+ * will latch.
+ */
+struct lob_part {
+	uint64_t first, end;
+	uint64_t block[MTR_GROUPS_MAX]; /* one in each group that its extents lie in */
+	unsigned groups;                /* as far as they have room here */
+	uint64_t leaves;                /* that were looked at */
+};
+int lob_find_part(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below, unsigned max,
+		  struct lob_part *part) must_check;
 
 /*
  * SEEK_DATA / SEEK_HOLE in file blocks from `from`: *out = UINT64_MAX when there

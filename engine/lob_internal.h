@@ -53,22 +53,43 @@ struct lob_visitor {
 int lob_walk(struct volume *volume, uint64_t lob, uint64_t from, struct lob_visitor *visitor,
 	     bool keep_epoch) must_check;
 
+/* Leaves and bitmap pages of the hole that the part becomes. */
+void lob_want_part(struct mtr *m, uint64_t lob, const struct lob_part *part);
 /*
- * The part [*first, *end) of [from, below) that begins with the first extent
- * and holds `max` extents, or goes on to `below` when there are fewer; empty
- * (*first == *end == below) when there is none.  Reads the leaves that a
- * following mtr will latch.
+ * Has the leaves of file blocks [from, below) read in one batch, as many as one
+ * mtr may latch; best effort.
  */
-int lob_find_part(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below, unsigned max,
-		  uint64_t *first, uint64_t *end) must_check;
-/* Has the leaves behind file block `from` read in one batch; best effort. */
-void lob_prefetch(struct volume *volume, uint64_t lob, uint64_t from);
+void lob_prefetch(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below);
 
 /*
  * Has the leaves merged that a hole in [first, end) has emptied: an mtr looks
  * after a few of them only.  Best effort.
  */
 void lob_tidy(struct volume *volume, uint64_t lob, uint64_t first, uint64_t end);
+
+/* Phases 1 and 2, the memory being there: reserves and writes. */
+int lob_place(struct volume *volume, struct lob_new *new, const void *data) must_check;
+
+/* Blocks [start, start + length) get or lose references. */
+struct share_change {
+	uint64_t start;
+	uint32_t length;
+	int delta; /* 1 or -1 */
+};
+/*
+ * Stages the sum of the changes, in any order, which may overlap: counts in
+ * `shares`, and the bits of blocks that nothing refers to any more.
+ * -BE_AGAIN: everything was let go, latch and stage again; -E2BIG: less at a time.
+ */
+int lob_stage_shares(struct mtr *m, const struct share_change *changes,
+		     unsigned count) must_check;
+/* Is anything shared? */
+int lob_shares_open(struct volume *volume) must_check;
+
+/* lob_classic.c */
+int lob_classic_place(struct volume *volume, struct lob_new *new, const void *data) must_check;
+int lob_classic_write(struct volume *volume, struct lob_new *new) must_check;
+int lob_classic_load(struct volume *volume, uint64_t start, uint64_t count) must_check;
 
 /* Extents that one mtr takes out of a long hole. */
 #define HOLE_EXTENTS_MAX 64u

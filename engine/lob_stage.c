@@ -54,6 +54,10 @@ struct stage {
 	bool complete;             /* no other entry overlaps [first, end) */
 	struct part part[PARTS_MAX]; /* what the interval consists of in the end */
 	unsigned part_count;
+	struct extent shared[CLONE_EXTENTS_MAX]; /* a clone: what comes in, at its new place */
+	unsigned shared_count;
+	struct share_change change[PRESENT_MAX + CLONE_EXTENTS_MAX];
+	unsigned change_count;
 	uint8_t value[];           /* RECORD_BYTES_MAX */
 };
 
@@ -68,7 +72,14 @@ void lob_want_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end)
 
 	check(lob != 0 && first < end);
 	mtr_want_range(m, INDEX_LOB, low.bytes, high.bytes, KEY_LOB_BYTES);
+	if (!tunable_is_on(&mtr_volume(m)->tunables, TUNABLE_lob_shared_index))
+		mtr_want_exclusive(m, INDEX_LOB);
 	mtr_want_log(m, blocks * LOG_BYTES_BLOCK);
+}
+
+static bool is_block_of_groups(const struct geometry *geo, uint64_t block)
+{
+	return block >= geo->groups_start && block < geo->block_count - 1;
 }
 
 void lob_want_publish(struct mtr *m, uint64_t lob, const struct lob_new *new)
@@ -76,32 +87,24 @@ void lob_want_publish(struct mtr *m, uint64_t lob, const struct lob_new *new)
 	lob_want_replace(m, lob, new->first, new->first + new->blocks);
 	for (unsigned i = 0; i < new->space.count; i++)
 		mtr_want_bits(m, new->space.piece[i].start, new->space.piece[i].length);
+	if (new->data && is_block_of_groups(&mtr_volume(m)->geo, new->hint))
+		mtr_want_bits(m, new->hint, 1);
 }
 
 /* ------------------------------------------------------- what is present now */
 
-/* The next entry at or behind file block `at`; -BE_END when there is certainly none. */
-static int next_present(struct stage *s, uint64_t at, struct extent *extent)
+/* The next entry of a LOB at or behind file block `at`; -BE_END when there is certainly none. */
+static int next_present(struct stage *s, uint64_t lob, uint64_t at, struct extent *extent)
 {
-	static const uint8_t rightmost[KEY_LOB_BYTES] = {
-		0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
-		0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
-	};
-	struct key key = lob_key(s->lob, at), found;
+	struct key key = lob_key(lob, at), found;
 	const void *value;
 	size_t len;
 	bool ours;
 	int rc = mtr_next(s->m, INDEX_LOB, key.bytes, key.len, &found, &value, &len);
 
-	/*
-	 * The wanted range ends with a leaf that has an entry; when it has none,
-	 * then that is the last leaf of the index, or the range was cut short.
-	 */
-	if (rc == -BE_NOTFOUND)
-		return mtr_covered(s->m, INDEX_LOB, rightmost, sizeof(rightmost)) ? -BE_END : rc;
 	if (rc)
 		return rc;
-	rc = extent_decode(s->volume, s->lob, &found, value, len, extent, &ours);
+	rc = extent_decode(s->volume, lob, &found, value, len, extent, &ours);
 	if (rc)
 		return rc;
 	return ours ? 0 : -BE_END;
@@ -118,7 +121,7 @@ static int collect(struct stage *s)
 
 		if (s->old_count == PRESENT_MAX)
 			return 0;
-		rc = next_present(s, at, &extent);
+		rc = next_present(s, s->lob, at, &extent);
 		if (rc == -BE_NOTFOUND) {
 			s->complete = at == s->end;
 			return 0;
@@ -202,6 +205,8 @@ static void lay_out(struct stage *s, const struct lob_new *new)
 	}
 	if (new)
 		add_new(s, new);
+	for (unsigned i = 0; i < s->shared_count; i++)
+		add_part(s, &s->shared[i], false);
 	for (unsigned i = 0; i < s->old_count; i++) {
 		const struct extent *old = &s->old[i];
 		struct extent rest;
@@ -360,22 +365,77 @@ static uint64_t stage_old_blocks(struct stage *s, uint64_t *reached)
 	return freed;
 }
 
+static void change_shares(struct stage *s, uint64_t start, uint32_t length, int delta)
+{
+	s->change[s->change_count++] = (struct share_change){
+		.start = start,
+		.length = length,
+		.delta = delta,
+	};
+}
+
+/*
+ * Drops one reference to each old block.  *reached: as above; with clones in the
+ * volume all or nothing, so the caller tries less at once.
+ */
+static int release_old_blocks(struct stage *s, uint64_t *freed, uint64_t *reached)
+{
+	/* INV-SHARE-1: asked after the leaves were latched. */
+	if (!atomic_load(&s->volume->shares_used)) {
+		*freed = stage_old_blocks(s, reached);
+		return 0;
+	}
+	*reached = s->end;
+	*freed = 0;
+	for (unsigned i = 0; i < s->old_count; i++) {
+		struct piece piece;
+
+		if (!overlaps(s, &s->old[i]))
+			continue;
+		piece = freed_piece(s, &s->old[i]);
+		change_shares(s, piece.start, piece.length, -1);
+		*freed += piece.length;
+	}
+	return lob_stage_shares(s->m, s->change, s->change_count);
+}
+
 /* ------------------------------------------------------------------ the whole */
 
-static int stage_new(struct stage *s, const struct lob_new *new, int64_t *delta)
+static int stage_new(struct stage *s, struct lob_new *new, int64_t *delta)
 {
 	uint64_t reached, freed;
+	int rc;
 
 	if (!s->complete)
 		return -E2BIG;
 	stage_new_blocks(s, new);
-	freed = stage_old_blocks(s, &reached);
+	rc = release_old_blocks(s, &freed, &reached);
+	if (rc)
+		return rc;
 	if (reached != s->end)
 		return -E2BIG;
 	lay_out(s, new);
 	stage_entries(s);
 	*delta = (int64_t)new->blocks - (int64_t)freed;
 	return 0;
+}
+
+/* purge_no_load off; not for a try that will have to be made again. */
+static int load_old_blocks(struct stage *s)
+{
+	int rc = 0;
+
+	if (!mtr_bits_pinned(s->m))
+		return 0;
+	for (unsigned i = 0; rc == 0 && i < s->old_count; i++) {
+		struct piece piece;
+
+		if (!overlaps(s, &s->old[i]) || s->old[i].unwritten)
+			continue;
+		piece = freed_piece(s, &s->old[i]);
+		rc = lob_classic_load(s->volume, piece.start, piece.length);
+	}
+	return rc;
 }
 
 /* Narrows [first, end) to the extents that this mtr deals with. */
@@ -404,16 +464,24 @@ static void bound_hole(struct stage *s)
 static int stage_hole(struct stage *s, int64_t *delta, uint64_t *done)
 {
 	uint64_t reached, freed;
+	int rc;
 
 	bound_hole(s);
 	*delta = 0;
 	*done = s->end;
 	if (s->old_count == 0)
 		return s->complete ? 0 : -E2BIG;
-	freed = stage_old_blocks(s, &reached);
+	rc = release_old_blocks(s, &freed, &reached);
+	if (rc)
+		return rc;
 	if (reached == s->first)
 		return -E2BIG;
 	s->end = reached;
+	if (!tunable_is_on(&s->volume->tunables, TUNABLE_purge_no_load)) {
+		rc = load_old_blocks(s);
+		if (rc)
+			return rc;
+	}
 	while (s->old_count > 0 && !overlaps(s, &s->old[s->old_count - 1]))
 		s->old_count--;
 	lay_out(s, NULL);
@@ -423,8 +491,25 @@ static int stage_hole(struct stage *s, int64_t *delta, uint64_t *done)
 	return 0;
 }
 
+/* Field by field: the arrays are large, and latches are held. */
+static void begin_stage(struct stage *s, struct mtr *m, uint64_t lob, uint64_t first, uint64_t end)
+{
+	s->m = m;
+	s->volume = mtr_volume(m);
+	s->lob = lob;
+	s->first = first;
+	s->end = end;
+	s->join_max = JOIN_BLOCKS_MIN;
+	s->extent_max = EXTENT_BLOCKS_MAX(s->volume->geo.page_size);
+	s->old_count = 0;
+	s->complete = false;
+	s->part_count = 0;
+	s->shared_count = 0;
+	s->change_count = 0;
+}
+
 int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
-		      const struct lob_new *new, int64_t *delta, uint64_t *done)
+		      struct lob_new *new, int64_t *delta, uint64_t *done)
 {
 	struct volume *volume = mtr_volume(m);
 	uint32_t page_size = volume->geo.page_size;
@@ -435,17 +520,18 @@ int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 	check(!new || (new->first == first && new->first + new->blocks == end));
 	if (s == NULL)
 		return -ENOMEM;
-	*s = (struct stage){
-		.m = m,
-		.volume = volume,
-		.lob = lob,
-		.first = first,
-		.end = end,
-		.join_max = new ? (uint64_t)new->blocks * JOIN_FACTOR : 0,
-		.extent_max = EXTENT_BLOCKS_MAX(page_size),
-	};
-	if (s->join_max < JOIN_BLOCKS_MIN)
-		s->join_max = JOIN_BLOCKS_MIN;
+	begin_stage(s, m, lob, first, end);
+	if (new && (uint64_t)new->blocks * JOIN_FACTOR > JOIN_BLOCKS_MIN)
+		s->join_max = (uint64_t)new->blocks * JOIN_FACTOR;
+	if (new && new->data) {
+		rc = lob_classic_write(volume, new);
+		if (rc)
+			goto out;
+	}
+	if (new && new->staged)
+		stat_add(&volume->stats, STAT_lob_publish_retries, 1);
+	if (new)
+		new->staged = true;
 	rc = collect(s);
 	if (rc)
 		goto out;
@@ -454,6 +540,92 @@ int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 	if (rc == 0)
 		os_point("lob:staged");
 out:
+	free(s);
+	return rc;
+}
+
+/* ------------------------------------------------------------------- clones */
+
+void lob_want_clone(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
+		    const struct lob_source_range *source)
+{
+	struct key low = lob_key(source->lob, source->first);
+	struct key high = lob_key(source->lob, source->first + (end - first));
+
+	check(end - first <= CLONE_BLOCKS_MAX);
+	atomic_store(&mtr_volume(m)->shares_used, true); /* INV-SHARE-1 */
+	lob_want_replace(m, lob, first, end);
+	mtr_want_range(m, INDEX_LOB, low.bytes, high.bytes, KEY_LOB_BYTES);
+	mtr_want_log(m, (end - first) * 2 * sizeof(le32) + CLONE_EXTENTS_MAX * 128u);
+}
+
+/* The source's extents, as they are under the latches, at the place that they get. */
+static int collect_source(struct stage *s, const struct lob_source_range *source)
+{
+	uint64_t at = source->first, end = source->first + (s->end - s->first);
+
+	while (at < end) {
+		struct extent extent, *shared;
+		uint64_t first, stop;
+		int rc = next_present(s, source->lob, at, &extent);
+
+		if (rc == -BE_END || (rc == 0 && extent.first >= end))
+			return 0;
+		if (rc)
+			return rc == -BE_NOTFOUND ? -E2BIG : rc;
+		first = extent.first > at ? extent.first : at;
+		stop = extent_end(&extent) < end ? extent_end(&extent) : end;
+		at = stop;
+		if (extent.unwritten) /* reads as a hole does */
+			continue;
+		if (s->shared_count == CLONE_EXTENTS_MAX)
+			return -E2BIG;
+		shared = &s->shared[s->shared_count++];
+		*shared = cut(&extent, first, stop);
+		shared->first = first - source->first + s->first;
+		change_shares(s, shared->start, shared->length, 1);
+	}
+	return 0;
+}
+
+static int stage_clone(struct stage *s, const struct lob_source_range *source, int64_t *delta)
+{
+	uint64_t reached, freed, cloned = 0;
+	int rc = collect(s);
+
+	if (rc == 0 && !s->complete)
+		rc = -E2BIG;
+	if (rc == 0)
+		rc = collect_source(s, source);
+	if (rc == 0)
+		rc = release_old_blocks(s, &freed, &reached);
+	if (rc)
+		return rc;
+	for (unsigned i = 0; i < s->shared_count; i++)
+		cloned += s->shared[i].length;
+	lay_out(s, NULL);
+	stage_entries(s);
+	*delta = (int64_t)cloned - (int64_t)freed;
+	return 0;
+}
+
+int lob_stage_clone(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
+		    const struct lob_source_range *source, int64_t *delta)
+{
+	struct volume *volume = mtr_volume(m);
+	struct stage *s = malloc(sizeof(*s) + RECORD_BYTES_MAX(volume->geo.page_size));
+	int rc;
+
+	check(lob != 0 && source->lob != 0 && first < end);
+	check(lob != source->lob || first >= source->first + (end - first) || source->first >= end);
+	if (s == NULL)
+		return -ENOMEM;
+	begin_stage(s, m, lob, first, end);
+	rc = stage_clone(s, source, delta);
+	if (rc == 0) {
+		stat_add(&volume->stats, STAT_lob_clones, 1);
+		os_point("lob:cloned");
+	}
 	free(s);
 	return rc;
 }

@@ -26,6 +26,7 @@
 
 #include "engine/base/error.h"
 #include "engine/pool.h"
+#include "engine/space.h"
 
 static bool blocks_are_sound(const struct geometry *geo, uint64_t start, uint64_t length)
 {
@@ -234,43 +235,100 @@ int lob_walk(struct volume *volume, uint64_t lob, uint64_t from, struct lob_visi
 
 /* --------------------------------------------------------- for purge ----- */
 
-#define PREFETCH_LEAVES 16u
+#define PREFETCH_LEAVES 24u /* what a hole's mtr latches */
 #define TIDY_LEAVES_MAX 32u /* more than one mtr empties */
 
-struct part {
-	uint64_t from, below, first, end;
+struct part_search {
+	struct volume *volume;
+	struct lob_part *part;
+	uint64_t from, below;
 	unsigned left;
 };
 
+static void note_group(struct part_search *search, uint64_t start)
+{
+	struct lob_part *part = search->part;
+	uint64_t page = space_bitmap_page(search->volume, start);
+
+	for (unsigned i = 0; i < part->groups; i++)
+		if (part->block[i] == page)
+			return;
+	if (part->groups < MTR_GROUPS_MAX)
+		part->block[part->groups++] = page;
+}
+
 static int visit_part(void *arg, const struct extent *extent)
 {
-	struct part *part = arg;
+	struct part_search *search = arg;
+	struct lob_part *part = search->part;
 
-	if (extent->first >= part->below)
+	if (extent->first >= search->below)
 		return 1;
 	if (part->first == part->end)
-		part->first = extent->first > part->from ? extent->first : part->from;
-	part->end = extent_end(extent) < part->below ? extent_end(extent) : part->below;
-	return --part->left == 0;
+		part->first = extent->first > search->from ? extent->first : search->from;
+	part->end = extent_end(extent) < search->below ? extent_end(extent) : search->below;
+	note_group(search, extent->start);
+	return --search->left == 0;
 }
 
 int lob_find_part(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below, unsigned max,
-		  uint64_t *first, uint64_t *end)
+		  struct lob_part *part)
 {
-	struct part part = {.from = from, .below = below, .left = max};
-	struct lob_visitor visitor = {.visit = visit_part, .arg = &part};
-	int rc = lob_walk(volume, lob, from, &visitor, false);
+	struct part_search search = {
+		.volume = volume,
+		.part = part,
+		.from = from,
+		.below = below,
+		.left = max,
+	};
+	struct lob_visitor visitor = {.visit = visit_part, .arg = &search};
+	bool empty;
+	int rc;
 
-	stat_add(&volume->stats, STAT_purge_index_pages, visitor.leaves);
-	*first = part.end > part.first ? part.first : below;
-	*end = part.end > part.first && part.left == 0 ? part.end : below;
+	part->first = part->end = part->groups = 0;
+	rc = lob_walk(volume, lob, from, &visitor, false);
+	part->leaves = visitor.leaves;
+	empty = part->first == part->end;
+	if (empty)
+		part->first = below;
+	if (empty || search.left > 0)
+		part->end = below;
 	return rc;
 }
 
-void lob_prefetch(struct volume *volume, uint64_t lob, uint64_t from)
+void lob_want_part(struct mtr *m, uint64_t lob, const struct lob_part *part)
+{
+	if (part->first >= part->end)
+		return;
+	lob_want_replace(m, lob, part->first, part->end);
+	for (unsigned i = 0; i < part->groups; i++)
+		mtr_want_bits(m, part->block[i], 1);
+}
+
+/* Children of a page on level 1 that have keys of [key, last]. */
+static size_t list_leaves(const void *page, const struct key *key, const struct key *last,
+			  uint64_t *pageno)
+{
+	unsigned slots = slots_of(page);
+	size_t count = 0;
+
+	for (unsigned slot = page_child_slot(page, key->bytes, key->len);
+	     slot < slots && count < PREFETCH_LEAVES; slot++) {
+		struct key low;
+
+		page_key(page, slot, &low);
+		if (count > 0 &&
+		    key_compare(low.bytes, low.len, last->bytes, last->len) > 0)
+			break;
+		pageno[count++] = page_child(page, slot);
+	}
+	return count;
+}
+
+void lob_prefetch(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below)
 {
 	uint64_t pageno[PREFETCH_LEAVES];
-	struct key key = lob_key(lob, from);
+	struct key key = lob_key(lob, from), last = lob_key(lob, below);
 	struct frame *parent;
 	size_t count = 0;
 
@@ -278,19 +336,14 @@ void lob_prefetch(struct volume *volume, uint64_t lob, uint64_t from)
 		return;
 	epoch_enter(&volume->epochs);
 	if (tree_locate(&volume->index[INDEX_LOB], &key, 1, &parent) == 0) {
-		const void *page = parent->data;
-
 		latch_s(&parent->latch);
-		if (still_covers(page, &key, 1)) {
-			unsigned slots = le16_get(tree_page(page)->slot_count);
-
-			for (unsigned slot = page_child_slot(page, key.bytes, key.len);
-			     slot < slots && count < PREFETCH_LEAVES; slot++)
-				pageno[count++] = page_child(page, slot);
-		}
+		if (still_covers(parent->data, &key, 1))
+			count = list_leaves(parent->data, &key, &last, pageno);
 		unlatch_s(&parent->latch);
 		pool_put(parent);
-		pool_prefetch(volume->pool, pageno, count, PAGE_TREE, INDEX_LOB);
+		stat_add(&volume->stats, STAT_purge_prefetches, 1);
+		if (!pool_prefetch(volume->pool, pageno, count, PAGE_TREE, INDEX_LOB))
+			stat_add(&volume->stats, STAT_purge_prefetch_skips, 1);
 	}
 	epoch_exit(&volume->epochs);
 	pool_give_tickets(volume->pool, TREE_READ_TICKETS);

@@ -37,29 +37,55 @@ static int write_pieces(struct volume *volume, const struct reservation *space, 
 	return dev_batch(volume->dev, requests, space->count);
 }
 
+static int place_at_once(struct volume *volume, struct lob_new *new, const void *data)
+{
+	int rc = space_reserve(volume->space, new->blocks, new->hint, new->space_flags,
+			       &new->space);
+
+	if (rc)
+		return rc;
+	os_point("lob:reserved");
+	return write_pieces(volume, &new->space, data);
+}
+
+int lob_place(struct volume *volume, struct lob_new *new, const void *data)
+{
+	int rc;
+
+	if (tunable_is_on(&volume->tunables, TUNABLE_lob_batch))
+		rc = place_at_once(volume, new, data);
+	else
+		rc = lob_classic_place(volume, new, data);
+	if (rc)
+		return rc;
+	stat_add(&volume->stats, STAT_lob_writes, 1);
+	stat_add(&volume->stats, STAT_lob_write_blocks, new->blocks);
+	os_point("lob:written");
+	return 0;
+}
+
 int lob_prepare(struct volume *volume, uint64_t first, uint32_t blocks, const void *data,
 		uint64_t hint, unsigned space_flags, struct lob_new *out)
 {
 	int rc;
 
-	*out = (struct lob_new){.first = first, .blocks = blocks};
+	*out = (struct lob_new){
+		.first = first,
+		.blocks = blocks,
+		.hint = hint,
+		.space_flags = space_flags,
+	};
 	out->crcs = malloc(blocks * sizeof(*out->crcs));
 	if (out->crcs == NULL)
 		return -ENOMEM;
-	rc = space_reserve(volume->space, blocks, hint, space_flags, &out->space);
-	if (rc)
-		goto fail;
-	os_point("lob:reserved");
 	compute_crcs(out->crcs, data, blocks);
-	rc = write_pieces(volume, &out->space, data);
+	if (!tunable_is_on(&volume->tunables, TUNABLE_lob_two_phase)) {
+		out->data = data;
+		return 0;
+	}
+	rc = lob_place(volume, out, data);
 	if (rc)
-		goto fail;
-	stat_add(&volume->stats, STAT_lob_writes, 1);
-	stat_add(&volume->stats, STAT_lob_write_blocks, blocks);
-	os_point("lob:written");
-	return 0;
-fail:
-	lob_abandon(volume, out);
+		lob_abandon(volume, out);
 	return rc;
 }
 

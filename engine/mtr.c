@@ -44,13 +44,13 @@ static void unlatch_indexes(struct mtr *m)
 	for (unsigned i = INDEX_COUNT; i-- > 0;) {
 		if (!(m->index_mask & 1u << i))
 			continue;
-		if (m->exclusive)
+		if (m->exclusive_mask & 1u << i)
 			unlatch_x(&m->volume->index[i].index_latch);
 		else
 			unlatch_s(&m->volume->index[i].index_latch);
 	}
 	m->index_mask = 0;
-	m->exclusive = false;
+	m->exclusive_mask = 0;
 }
 
 void mtr_release(struct mtr *m)
@@ -146,10 +146,45 @@ void mtr_want_range(struct mtr *m, unsigned index, const void *low, const void *
 	want(m, index, low, high, key_len);
 }
 
+bool mtr_want_range_if_room(struct mtr *m, unsigned index, const void *low, const void *high,
+			    size_t key_len)
+{
+	if (m->want_count == MTR_KEYS_MAX)
+		return false;
+	want(m, index, low, high, key_len);
+	return true;
+}
+
+bool mtr_wants(const struct mtr *m, unsigned index, const void *low, const void *high,
+	       size_t key_len)
+{
+	for (unsigned i = 0; i < m->want_count; i++) {
+		const struct want *w = &m->want[i];
+
+		if (w->index == index && w->range &&
+		    key_compare(w->low.bytes, w->low.len, low, key_len) <= 0 &&
+		    key_compare(w->high.bytes, w->high.len, high, key_len) >= 0)
+			return true;
+	}
+	return false;
+}
+
+void mtr_restart(struct mtr *m)
+{
+	mtr_release(m);
+	mtr_unreserve(m);
+}
+
 void mtr_want_log(struct mtr *m, uint64_t bytes)
 {
 	check(!m->latched && !m->reserved);
 	m->want_log += bytes;
+}
+
+void mtr_want_exclusive(struct mtr *m, unsigned index)
+{
+	check(!m->latched && index < INDEX_COUNT);
+	m->want_exclusive |= 1u << index;
 }
 
 int mtr_add_bitmap(struct mtr *m, uint64_t block, bool *added)
@@ -170,7 +205,7 @@ int mtr_add_bitmap(struct mtr *m, uint64_t block, bool *added)
 	return 0;
 }
 
-struct bitmap *mtr_bitmap(struct mtr *m, uint64_t block)
+const struct bitmap *mtr_bitmap(const struct mtr *m, uint64_t block)
 {
 	uint64_t pageno = space_bitmap_page(m->volume, block);
 
@@ -237,6 +272,8 @@ int mtr_next(struct mtr *m, unsigned index, const void *key, size_t key_len, str
 	while (slot == page_slots(leaf->frame->data)) {
 		struct leaf *next = leaf + 1;
 
+		if (leaf->high.len == 0)
+			return -BE_END;
 		if (next == m->leaf + m->leaf_count || next->index != index ||
 		    !key_equal(&next->low, &leaf->high))
 			return -BE_NOTFOUND;
@@ -361,6 +398,17 @@ bool mtr_can_clear(struct mtr *m, uint64_t start, uint64_t count)
 		pageno[pages++] = page;
 	}
 	return count > 0;
+}
+
+bool mtr_bits_pinned(const struct mtr *m)
+{
+	for (unsigned i = 0; i < m->bits_count; i++) {
+		const struct bitmap *bitmap = mtr_bitmap(m, m->bits[i].start);
+
+		if (bitmap == NULL || bitmap->frame == NULL)
+			return false;
+	}
+	return true;
 }
 
 void mtr_data(struct mtr *m, uint64_t start, uint32_t count, const le32 *crcs)

@@ -66,6 +66,15 @@ void mtr_want_key(struct mtr *m, unsigned index, const void *key, size_t key_len
 void mtr_want_range(struct mtr *m, unsigned index, const void *low, const void *high,
 		    size_t key_len);
 
+/* The latch of this index is taken X, not S: for what it is compared with (tunables.def). */
+void mtr_want_exclusive(struct mtr *m, unsigned index);
+/* For wants that turn out when leaves are latched: lets go of everything, reservations too. */
+void mtr_restart(struct mtr *m);
+bool mtr_want_range_if_room(struct mtr *m, unsigned index, const void *low, const void *high,
+			    size_t key_len) must_check;
+/* Is [low, high] within a range that is wanted already? */
+bool mtr_wants(const struct mtr *m, unsigned index, const void *low, const void *high,
+	       size_t key_len);
 /* Log bytes for edits that wanted keys do not account for: many records of a range, many bits. */
 void mtr_want_log(struct mtr *m, uint64_t bytes);
 /* Bitmap pages of blocks that will be set or cleared, as far as known before. */
@@ -78,8 +87,8 @@ int mtr_latch(struct mtr *m) must_check;
 int mtr_lookup(struct mtr *m, unsigned index, const void *key, size_t key_len, const void **value,
 	       size_t *len) must_check; /* -BE_NOTFOUND */
 /*
- * First entry >= key within the latched leaves.  -BE_NOTFOUND: there is none
- * in the leaves that were wanted contiguously from key.
+ * First entry >= key within the latched leaves.  -BE_END: there is none.
+ * -BE_NOTFOUND: there is none in the leaves that were wanted contiguously from key.
  */
 int mtr_next(struct mtr *m, unsigned index, const void *key, size_t key_len, struct key *found,
 	     const void **value, size_t *len) must_check;
@@ -103,6 +112,8 @@ void mtr_delete(struct mtr *m, unsigned index, const void *key, size_t key_len);
 void mtr_set_bits(struct mtr *m, uint64_t start, uint64_t count);
 void mtr_clear_bits(struct mtr *m, uint64_t start, uint64_t count);
 bool mtr_can_clear(struct mtr *m, uint64_t start, uint64_t count);
+/* Are the bitmap pages of all staged bits pinned?  Else the commit will answer -BE_AGAIN. */
+bool mtr_bits_pinned(const struct mtr *m);
 /* These blocks were written by this operation (REC_DATA, INV-LOG-5). */
 void mtr_data(struct mtr *m, uint64_t start, uint32_t count, const le32 *crcs);
 /* The system page's counter (raises only). */

@@ -96,7 +96,7 @@ static int verify_bits(struct mtr *m)
 
 	for (unsigned i = 0; i < m->bits_count; i++) {
 		const struct bit_run *run = &m->bits[i];
-		struct bitmap *bitmap = mtr_bitmap(m, run->start);
+		const struct bitmap *bitmap = mtr_bitmap(m, run->start);
 
 		if (run->start < end)
 			return corrupt_at(m->volume, run->start, "mtr_commit",
@@ -326,6 +326,8 @@ static int split_full_leaf(struct mtr *m, bool *split)
 
 		if (leaf_fits(m, leaf))
 			continue;
+		if (leaf->index == INDEX_LOB)
+			stat_add(&m->volume->stats, STAT_lob_publish_splits, 1);
 		at = leaf_boundary(m, leaf);
 		mtr_release(m);
 		mtr_unreserve(m);

@@ -67,6 +67,7 @@ struct mtr {
 	struct bitmap bitmap[MTR_GROUPS_MAX]; /* ascending page numbers */
 	unsigned bitmap_count;
 	bool want_system;
+	unsigned want_exclusive; /* bits of indexes */
 	unsigned tries;
 	unsigned tickets;
 	bool reserved;           /* redo has log bytes */
@@ -76,8 +77,9 @@ struct mtr {
 	lsn_t lsn;
 
 	/* Since the last mtr_latch(). */
-	bool latched, exclusive;
+	bool latched;
 	unsigned index_mask;     /* index latches held */
+	unsigned exclusive_mask; /* of these, X */
 	struct leaf leaf[MTR_PAGES_MAX]; /* by index, then left to right */
 	unsigned leaf_count;
 	struct frame *system;
@@ -101,7 +103,7 @@ struct leaf *mtr_leaf(struct mtr *m, unsigned index, const uint8_t *key, size_t 
 void mtr_unreserve(struct mtr *m);
 /* Wants the bitmap page of a block; *added: it was not wanted yet.  -E2BIG: too many. */
 int mtr_add_bitmap(struct mtr *m, uint64_t block, bool *added) must_check;
-struct bitmap *mtr_bitmap(struct mtr *m, uint64_t block);
+const struct bitmap *mtr_bitmap(const struct mtr *m, uint64_t block);
 void mtr_note(struct mtr *m, unsigned index, const struct key *key, bool incomplete);
 
 #endif

@@ -53,16 +53,17 @@ static int reserve(struct mtr *m)
 
 /* ---------------------------------------------------- b. locate and pin */
 
-static void latch_indexes(struct mtr *m, bool exclusive)
+static void latch_indexes(struct mtr *m, bool all_exclusive)
 {
-	unsigned mask = 0;
+	unsigned mask = 0, exclusive;
 
 	for (unsigned i = 0; i < m->want_count; i++)
 		mask |= 1u << m->want[i].index;
+	exclusive = all_exclusive ? mask : mask & m->want_exclusive;
 	for (unsigned i = 0; i < INDEX_COUNT; i++) {
 		if (!(mask & 1u << i))
 			continue;
-		if (exclusive) {
+		if (exclusive & 1u << i) {
 			latch_x(&m->volume->index[i].index_latch);
 			stat_add(&m->volume->stats, STAT_tree_index_latch_x, 1);
 		} else {
@@ -70,7 +71,7 @@ static void latch_indexes(struct mtr *m, bool exclusive)
 		}
 	}
 	m->index_mask = mask;
-	m->exclusive = exclusive;
+	m->exclusive_mask = exclusive;
 }
 
 /* Pins the leaf that covers key; *leaf is the new one or the same met before. */

@@ -169,6 +169,8 @@ static int get_once(struct pool *pool, uint64_t pageno, struct frame **out)
 	if (rc)
 		return rc;
 	stat_add(&pool->volume->stats, read ? STAT_pool_misses : STAT_pool_hits, 1);
+	if (read && latch_holds_rank(RANK_INDEX))
+		stat_add(&pool->volume->stats, STAT_pool_latched_misses, 1);
 	if (read) {
 		rc = pool_frame_read(frame);
 	} else {

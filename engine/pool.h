@@ -96,9 +96,9 @@ void pool_put(struct frame *frame);
 /*
  * Reads pages that are missing, all at once; best effort.  Errors are ignored
  * (a later pool_get() reports them), and nothing is read while frames are
- * scarce.  Never waits for events.
+ * scarce: then it is false.  Never waits for events.
  */
-void pool_prefetch(struct pool *pool, const uint64_t *pagenos, size_t count, enum page_type type,
+bool pool_prefetch(struct pool *pool, const uint64_t *pagenos, size_t count, enum page_type type,
 		   unsigned index);
 
 /* Leaves, bitmap pages and what is pinned for a moment on the way to them. */

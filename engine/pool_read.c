@@ -201,7 +201,7 @@ static void prefetch_some(struct pool *pool, const uint64_t *pagenos, size_t cou
 		prefetch_end(frames[i], requests[i].result);
 }
 
-void pool_prefetch(struct pool *pool, const uint64_t *pagenos, size_t count, enum page_type type,
+bool pool_prefetch(struct pool *pool, const uint64_t *pagenos, size_t count, enum page_type type,
 		   unsigned index)
 {
 	(void)index; /* judged by the pool_get() that follows */
@@ -212,9 +212,10 @@ void pool_prefetch(struct pool *pool, const uint64_t *pagenos, size_t count, enu
 		if (some > POOL_PREFETCH_MAX)
 			some = POOL_PREFETCH_MAX;
 		if (!pool_try_take_tickets(pool, (unsigned)some))
-			return;
+			return false;
 		prefetch_some(pool, pagenos + done, some, type);
 		pool_give_tickets(pool, (unsigned)some);
 		done += some;
 	}
+	return true;
 }

@@ -265,7 +265,7 @@ int purge_orphan_step(struct volume *volume, uint64_t number, uint64_t ino)
 struct dead_change {
 	uint64_t number, ino;
 	uint64_t lob, dead_first, dead_end; /* as read before */
-	uint64_t first, end;                /* what this mtr frees */
+	struct lob_part part;               /* what this mtr frees */
 	int64_t delta;
 	bool finished;
 };
@@ -276,8 +276,7 @@ static void want_dead(struct mtr *m, void *arg)
 
 	purge_want(m, c->number);
 	want_inode(m, c->ino);
-	if (c->first < c->end)
-		lob_want_replace(m, c->lob, c->first, c->end);
+	lob_want_part(m, c->lob, &c->part);
 }
 
 static bool is_as_seen(const struct dead_change *c, const struct disk_inode *inode)
@@ -304,8 +303,9 @@ static int stage_dead(struct mtr *m, void *arg)
 	if (!is_as_seen(c, inode))
 		return STEP_DONE;
 	c->delta = 0;
-	if (c->first < c->end)
-		rc = lob_stage_replace(m, c->lob, c->first, c->end, NULL, &c->delta, &done);
+	if (c->part.first < c->part.end)
+		rc = lob_stage_replace(m, c->lob, c->part.first, c->part.end, NULL, &c->delta,
+				       &done);
 	if (rc)
 		return rc;
 	changed = *inode;
@@ -332,7 +332,6 @@ int purge_dead_step(struct volume *volume, uint64_t number, uint64_t ino)
 {
 	struct dead_change c = {.number = number, .ino = ino};
 	struct change change = {.want = want_dead, .stage = stage_dead, .arg = &c};
-	unsigned extents = HOLE_EXTENTS_MAX;
 	struct disk_inode inode;
 	int rc = read_inode(volume, ino, &inode);
 
@@ -346,19 +345,12 @@ int purge_dead_step(struct volume *volume, uint64_t number, uint64_t ino)
 	c.dead_end = le64_get(inode.dead_end);
 	if (c.dead_first >= c.dead_end && number == 0)
 		return STEP_DONE;
-	do {
-		rc = lob_find_part(volume, c.lob, c.dead_first, c.dead_end, extents, &c.first,
-				   &c.end);
-		if (rc)
-			return rc;
-		rc = purge_change(volume, &change);
-		extents /= 2;
-	} while (rc == -E2BIG && extents > 0);
+	rc = purge_lob_part(volume, c.lob, c.dead_first, c.dead_end, &c.part, &change);
 	if (rc)
 		return rc == STEP_DONE ? 0 : rc;
 	stat_add(&volume->stats, STAT_purge_blocks, (uint64_t)-c.delta);
-	if (c.first < c.end)
-		lob_tidy(volume, c.lob, c.first, c.end);
+	if (c.part.first < c.part.end)
+		lob_tidy(volume, c.lob, c.part.first, c.part.end);
 	return c.finished ? STEP_DONE : 0;
 }
 

@@ -2,6 +2,7 @@
 #ifndef BLINKFS_ENGINE_PURGE_INTERNAL_H
 #define BLINKFS_ENGINE_PURGE_INTERNAL_H
 
+#include "engine/lob_internal.h"
 #include "engine/purge.h"
 
 #include "engine/volume.h"
@@ -43,6 +44,13 @@ struct change {
 };
 /* 0: committed.  -E2BIG: less at a time, please. */
 int purge_change(struct volume *volume, const struct change *change) must_check;
+
+/*
+ * Runs `change` for the first part of [from, below) that one mtr can take out of
+ * the LOB: *part, which it wants with lob_want_part().
+ */
+int purge_lob_part(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below,
+		   struct lob_part *part, const struct change *change) must_check;
 
 /* One bounded mtr's worth of a record's work, each: 0, STEP_DONE, or an error. */
 int purge_lob_step(struct volume *volume, uint64_t number,

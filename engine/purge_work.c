@@ -103,12 +103,10 @@ int purge_change(struct volume *volume, const struct change *change)
 	change->want(m, change->arg);
 	do {
 		rc = mtr_latch(m);
-		if (rc)
-			break;
-		rc = change->stage(m, change->arg);
-		if (rc)
-			break;
-		rc = mtr_commit(m);
+		if (rc == 0)
+			rc = change->stage(m, change->arg);
+		if (rc == 0)
+			rc = mtr_commit(m);
 	} while (rc == -BE_AGAIN);
 	mtr_end(m);
 	return rc;
@@ -116,10 +114,37 @@ int purge_change(struct volume *volume, const struct change *change)
 
 /* --------------------------------------------------------------------- LOBs */
 
+int purge_lob_part(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below,
+		   struct lob_part *part, const struct change *change)
+{
+	unsigned extents = HOLE_EXTENTS_MAX;
+	int rc = -E2BIG;
+
+	if (tunable_is_on(&volume->tunables, TUNABLE_purge_prefetch)) {
+		lob_prefetch(volume, lob, from, below);
+	} else {
+		/* What is missing is read when the index latch is held. */
+		*part = (struct lob_part){.first = from, .end = below};
+		rc = purge_change(volume, change);
+	}
+	for (; rc == -E2BIG && extents > 0; extents /= 2) {
+		rc = lob_find_part(volume, lob, from, below, extents, part);
+		stat_add(&volume->stats, STAT_purge_index_pages, part->leaves);
+		if (rc == 0)
+			rc = purge_change(volume, change);
+	}
+	/* One extent, and yet too much: its blocks are shared in too many ways. */
+	while (rc == -E2BIG && part->end - part->first > 1) {
+		part->end = part->first + (part->end - part->first) / 2;
+		rc = purge_change(volume, change);
+	}
+	return rc;
+}
+
 struct lob_change {
 	uint64_t number;
 	struct purge_record seen;
-	uint64_t first, end; /* what this mtr frees; empty: only the record goes */
+	struct lob_part part; /* what this mtr frees; empty: only the record goes */
 	int64_t delta;
 	bool finished;
 };
@@ -129,8 +154,7 @@ static void want_lob(struct mtr *m, void *arg)
 	struct lob_change *c = arg;
 
 	purge_want(m, c->number);
-	if (c->first < c->end)
-		lob_want_replace(m, c->seen.lob, c->first, c->end);
+	lob_want_part(m, c->seen.lob, &c->part);
 }
 
 static int stage_lob(struct mtr *m, void *arg)
@@ -143,8 +167,9 @@ static int stage_lob(struct mtr *m, void *arg)
 	if (rc)
 		return rc == -BE_NOTFOUND ? STEP_DONE : rc;
 	c->delta = 0;
-	if (c->first < c->end)
-		rc = lob_stage_replace(m, c->seen.lob, c->first, c->end, NULL, &c->delta, &done);
+	if (c->part.first < c->part.end)
+		rc = lob_stage_replace(m, c->seen.lob, c->part.first, c->part.end, NULL, &c->delta,
+				       &done);
 	if (rc)
 		return rc;
 	c->finished = done == c->seen.end;
@@ -159,23 +184,13 @@ int purge_lob_step(struct volume *volume, uint64_t number, const struct purge_re
 {
 	struct lob_change c = {.number = number, .seen = *seen};
 	struct change change = {.want = want_lob, .stage = stage_lob, .arg = &c};
-	unsigned extents = HOLE_EXTENTS_MAX;
-	int rc;
+	int rc = purge_lob_part(volume, seen->lob, seen->first, seen->end, &c.part, &change);
 
-	lob_prefetch(volume, seen->lob, seen->first);
-	do {
-		rc = lob_find_part(volume, seen->lob, seen->first, seen->end, extents, &c.first,
-				   &c.end);
-		if (rc)
-			return rc;
-		rc = purge_change(volume, &change);
-		extents /= 2;
-	} while (rc == -E2BIG && extents > 0);
 	if (rc)
 		return rc;
 	stat_add(&volume->stats, STAT_purge_blocks, (uint64_t)-c.delta);
-	if (c.first < c.end)
-		lob_tidy(volume, seen->lob, c.first, c.end);
+	if (c.part.first < c.part.end)
+		lob_tidy(volume, seen->lob, c.part.first, c.part.end);
 	return c.finished ? STEP_DONE : 0;
 }
 

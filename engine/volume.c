@@ -18,6 +18,7 @@
 #include "engine/archive.h"
 #include "engine/base/message.h"
 #include "engine/flush.h"
+#include "engine/lob_internal.h"
 #include "engine/log_resize.h"
 #include "engine/mtr.h"
 #include "engine/pool.h"
@@ -219,10 +220,8 @@ static int load_counters(struct volume *volume)
 	rc = pool_get(volume->pool, volume->geo.system_page, PAGE_SYSTEM, 0, &frame);
 	if (rc == 0) {
 		page = (const void *)frame->data;
-		for (unsigned i = 0; i < COUNTER_COUNT; i++) {
-			latch_init(&volume->ids[i].latch, RANK_ID, i);
-			volume->ids[i].next = volume->ids[i].limit = le64_get(page->counter[i]);
-		}
+		for (unsigned i = 0; i < COUNTER_COUNT; i++)
+			id_init(volume, (enum counter)i, le64_get(page->counter[i]));
 		pool_put(frame);
 	}
 	pool_give_tickets(volume->pool, 1);
@@ -292,6 +291,8 @@ static int open_parts(struct volume *volume)
 	init_trees(volume);
 	rc = load_counters(volume);
 	if (rc == 0)
+		rc = lob_shares_open(volume);
+	if (rc == 0)
 		rc = space_open(&volume->space, volume);
 	if (rc == 0 && volume->archive) {
 		archive_begin(volume->archive);
@@ -355,6 +356,10 @@ int volume_open(struct volume **out, struct device *dev, const struct volume_opt
 	volume->base_dev = volume->dev = dev;
 	latch_init(&volume->sb_latch, RANK_SUPERBLOCK, 0);
 	epochs_init(&volume->epochs);
+	tunables_init(&volume->tunables);
+	for (unsigned i = 0; i < TUNABLE_COUNT; i++)
+		if (options->tunables_off & 1u << i)
+			tunable_set(&volume->tunables, (enum tunable)i, false);
 	rc = read_superblock(volume);
 	if (rc == 0)
 		rc = open_devices(volume);

@@ -16,6 +16,7 @@
 #include "engine/epoch.h"
 #include "engine/format.h"
 #include "engine/tree.h"
+#include "engine/tunables.h"
 #include "log/log.h"
 
 struct archive;
@@ -39,10 +40,13 @@ struct volume_options {
 	enum smo_mode smo;        /* volume_set_smo() changes it */
 	uint64_t commit_interval_ns; /* 0 = COMMIT_INTERVAL_NS; OS_FOREVER = none */
 	bool ignore_damage;       /* fsck: open read-write although SB_DAMAGED is set */
+	uint32_t tunables_off;    /* bits of enum tunable: switched off from the start */
 	bool no_background;       /* tests: no threads; the test calls what they would do */
 	const char *archive_dir;  /* NULL = no log archive (archive.h) */
 	bool archive_data;        /* file contents as well */
 };
+
+#define ID_SHARDS 64u /* as many threads take numbers without meeting */
 
 struct geometry {
 	uint32_t page_size, page_blocks;
@@ -69,6 +73,7 @@ struct volume {
 	uint8_t tag[8];
 	struct volume_options options;
 	struct stats stats;
+	struct tunables tunables;
 	struct epochs epochs;
 	struct log *log;
 	struct pool *pool;
@@ -80,6 +85,7 @@ struct volume {
 	struct waitq hold_queue;   /* archive and backup, who keep the log from being reused */
 	struct tree index[INDEX_COUNT];
 	_Atomic uint32_t smo;      /* enum smo_mode; each operation looks once */
+	_Atomic bool shares_used;  /* something is, or was, shared (INV-SHARE-1) */
 	_Atomic bool failed;       /* sticky: read-only for the rest of this mount */
 	_Atomic bool log_resizing; /* one at a time */
 	_Atomic bool corrupt;      /* corruption was met; the superblock will say so */
@@ -91,7 +97,11 @@ struct volume {
 	size_t incomplete_count;
 	struct counter_cache {     /* id.c: INV-ID-1 */
 		struct latch latch;
-		uint64_t next, limit;
+		uint64_t limit;        /* the mark [lock: latch] */
+		struct id_batch {
+			struct latch latch;
+			uint64_t next, limit; /* [lock: latch] */
+		} batch[ID_SHARDS];
 	} ids[COUNTER_COUNT];
 };
 
@@ -174,6 +184,8 @@ void volume_fail(struct volume *volume, const char *why, int error);
 /* The log's on_dead callback: volume_fail(). */
 void volume_log_dead(void *volume, int error);
 
+/* The mark of a counter, as read from the system page. */
+void id_init(struct volume *volume, enum counter counter, uint64_t mark);
 /* A number never used before (INV-ID-1).  May wait; nothing latched. */
 int id_take(struct volume *volume, enum counter counter, uint64_t *out) must_check;
 

@@ -4,7 +4,8 @@
  *	every tree (tree_check)
  *	every block that a bitmap says is in use has exactly one owner: a bitmap
  *	page, the system page, the log, a tree page, an extent of `lob`, or an entry
- *	of PURGE_EXTENTS
+ *	of PURGE_EXTENTS; a block inside an entry of `shares` is in as many extents as
+ *	that says, and has no other owner
  */
 #include "engine/volume.h"
 
@@ -21,6 +22,7 @@ struct owners {
 	struct volume *volume;
 	struct check_report *report;
 	uint8_t *owned;        /* one bit a block of the groups */
+	uint32_t *left;        /* NULL: nothing is shared; else extents that each block still lacks */
 	uint64_t blocks;       /* in the groups */
 };
 
@@ -85,6 +87,79 @@ static int own_tree(struct owners *owners, struct tree *tree)
 	return rc;
 }
 
+static bool in_groups(const struct owners *owners, uint64_t start, uint64_t count)
+{
+	uint64_t first = start - owners->volume->geo.groups_start;
+
+	return start >= owners->volume->geo.groups_start && first <= owners->blocks &&
+	       count <= owners->blocks - first;
+}
+
+static void note_share(struct owners *owners, const struct key *key, const void *value, size_t len)
+{
+	uint64_t end = be64_get(key->bytes) + 1, first;
+	struct disk_share share;
+
+	if (key->len != KEY_SHARE_BYTES || len != sizeof(share)) {
+		problem(owners->report, "share record of a wrong size");
+		return;
+	}
+	memcpy(&share, value, sizeof(share));
+	if (le32_get(share.length) > end ||
+	    !in_groups(owners, end - le32_get(share.length), le32_get(share.length)) ||
+	    le32_get(share.references) < 2) {
+		problem(owners->report, "share up to block %" PRIu64 " is malformed", end - 1);
+		return;
+	}
+	first = end - le32_get(share.length) - owners->volume->geo.groups_start;
+	for (uint64_t b = first; b < first + le32_get(share.length); b++) {
+		if (owners->left[b] != 0)
+			problem(owners->report, "block %" PRIu64 " is in two shares", b);
+		owners->left[b] = le32_get(share.references);
+	}
+}
+
+static int note_shares(struct owners *owners)
+{
+	struct tree_cursor cursor;
+	int rc = tree_cursor_open(&cursor, &owners->volume->index[INDEX_SHARES], NULL, 0);
+
+	while (rc == 0 && (rc = tree_cursor_next(&cursor)) == 0) {
+		if (owners->left == NULL)
+			owners->left = calloc(owners->blocks + 1, sizeof(*owners->left));
+		if (owners->left == NULL) {
+			rc = -ENOMEM;
+			break;
+		}
+		note_share(owners, &cursor.key, cursor.value, cursor.value_len);
+	}
+	tree_cursor_close(&cursor);
+	return rc == -BE_END ? 0 : rc;
+}
+
+/* The last of those that share a block owns it. */
+static void own_data(struct owners *owners, uint64_t start, uint64_t count)
+{
+	uint64_t first = start - owners->volume->geo.groups_start;
+
+	if (owners->left == NULL || !in_groups(owners, start, count)) {
+		own(owners, start, count, "extent");
+		return;
+	}
+	for (uint64_t b = first; b < first + count; b++)
+		if (owners->left[b] == 0 || --owners->left[b] == 0)
+			own(owners, owners->volume->geo.groups_start + b, 1, "extent");
+}
+
+static void check_shares(struct owners *owners)
+{
+	for (uint64_t b = 0; owners->left && b < owners->blocks; b++)
+		if (owners->left[b] > 0)
+			problem(owners->report,
+				"block %" PRIu64 ": %" PRIu32 " references more than extents",
+				b + owners->volume->geo.groups_start, owners->left[b]);
+}
+
 static void own_extent(struct owners *owners, const void *value, size_t len)
 {
 	struct disk_extent extent;
@@ -94,7 +169,7 @@ static void own_extent(struct owners *owners, const void *value, size_t len)
 		return;
 	}
 	memcpy(&extent, value, sizeof(extent));
-	own(owners, le64_get(extent.start), le32_get(extent.stored), "extent");
+	own_data(owners, le64_get(extent.start), le32_get(extent.stored));
 }
 
 static void own_purge(struct owners *owners, const void *value, size_t len)
@@ -165,7 +240,11 @@ static int check_blocks(struct owners *owners)
 	for (unsigned i = 0; rc == 0 && i < INDEX_COUNT; i++)
 		rc = own_tree(owners, &volume->index[i]);
 	if (rc == 0)
+		rc = note_shares(owners);
+	if (rc == 0)
 		rc = own_records(owners, INDEX_LOB, own_extent);
+	if (rc == 0)
+		check_shares(owners);
 	if (rc == 0)
 		rc = own_records(owners, INDEX_PURGE, own_purge);
 	for (uint64_t g = 0; rc == 0 && g < geo->group_count; g++)
@@ -195,5 +274,6 @@ int volume_check(struct volume *volume, struct check_report *report)
 		pool_give_tickets(volume->pool, 2);
 	}
 	free(owners.owned);
+	free(owners.left);
 	return rc;
 }

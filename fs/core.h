@@ -143,6 +143,13 @@ enum core_write_flags {
 /* Atomic for len <= WRITE_BYTES_MAX (larger: -EINVAL).  All or nothing. */
 int core_write(struct core *core, view_t view, uint64_t ino, uint64_t offset, const void *buf,
 	       size_t len, unsigned flags) must_check;
+/*
+ * Copies, by sharing blocks where whole ones are concerned.  *done may be less
+ * than len: at the end of the source, or because it is much.  -EINVAL: the ranges
+ * overlap in one file.  Each piece is atomic, not the whole.
+ */
+int core_copy(struct core *core, view_t view, uint64_t ino_in, uint64_t offset_in,
+	      uint64_t ino_out, uint64_t offset_out, uint64_t len, uint64_t *done) must_check;
 /* whence: SEEK_DATA or SEEK_HOLE; -ENXIO past the end. */
 int core_seek(struct core *core, view_t view, uint64_t ino, uint64_t offset, int whence,
 	      uint64_t *out) must_check;

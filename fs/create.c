@@ -86,10 +86,9 @@ static void new_record(const struct create_args *args, const struct record *pare
 }
 
 /* A symlink's target: inline where it fits, else one block of a LOB. */
-static int prepare_target(struct core *core, const struct create_args *args, uint64_t *lob,
-			  struct lob_new *new)
+static int prepare_target(struct core *core, const struct create_args *args,
+			  uint8_t block[BLOCK_SIZE], uint64_t *lob, struct lob_new *new)
 {
-	uint8_t block[BLOCK_SIZE] = {0};
 	int rc;
 
 	*lob = 0;
@@ -98,6 +97,7 @@ static int prepare_target(struct core *core, const struct create_args *args, uin
 	rc = id_take(core->volume, COUNTER_LOB, lob);
 	if (rc)
 		return rc;
+	memset(block, 0, BLOCK_SIZE);
 	memcpy(block, args->target, args->target_len);
 	rc = lob_prepare(core->volume, 0, 1, block, 0, 0, new);
 	if (rc)
@@ -106,7 +106,7 @@ static int prepare_target(struct core *core, const struct create_args *args, uin
 }
 
 static int stage_target(struct mtr *m, const struct create_args *args, uint64_t lob,
-			const struct lob_new *new, struct record *record)
+			struct lob_new *new, struct record *record)
 {
 	int64_t delta;
 	uint64_t done;
@@ -125,7 +125,7 @@ static int stage_target(struct mtr *m, const struct create_args *args, uint64_t 
 
 static int commit_create(struct core *core, const struct create_args *args,
 			 const struct name_entry *entry, uint64_t ino, uint64_t lob,
-			 const struct lob_new *new)
+			 struct lob_new *new)
 {
 	struct timespec now = os_realtime();
 	struct record parent, record;
@@ -183,6 +183,7 @@ static int create_locked(struct core *core, const struct create_args *args)
 	struct name_entry entry;
 	struct record parent;
 	struct lob_new new;
+	uint8_t block[BLOCK_SIZE]; /* of new */
 	uint64_t ino = 0, lob = 0;
 	int rc;
 
@@ -196,7 +197,7 @@ static int create_locked(struct core *core, const struct create_args *args)
 		rc = attach_new(core, ino);
 	if (rc)
 		return rc;
-	rc = prepare_target(core, args, &lob, &new);
+	rc = prepare_target(core, args, block, &lob, &new);
 	if (rc)
 		goto out;
 	rc = commit_create(core, args, &entry, ino, lob, &new);

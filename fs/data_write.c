@@ -218,9 +218,10 @@ struct publication {
 	uint64_t end;              /* of the bytes written */
 	struct lob_new old_inline; /* no blocks: not needed */
 	struct lob_new new;
+	uint8_t inline_data[INLINE_BYTES_LIMIT];
 };
 
-static int stage_publication(struct writing *w, struct mtr *m, const struct publication *p,
+static int stage_publication(struct writing *w, struct mtr *m, struct publication *p,
 			     struct timespec now)
 {
 	struct volume *volume = w->core->volume;
@@ -252,7 +253,7 @@ static int stage_publication(struct writing *w, struct mtr *m, const struct publ
 	return mtr_commit(m);
 }
 
-static int publish(struct writing *w, const struct publication *p)
+static int publish(struct writing *w, struct publication *p)
 {
 	struct timespec now = os_realtime();
 	struct mtr *m;
@@ -273,35 +274,38 @@ static int publish(struct writing *w, const struct publication *p)
 }
 
 /* Inline bytes in blocks before the ones that the write covers. */
-static int prepare_inline(struct writing *w, uint64_t before, struct lob_new *out)
+static int prepare_inline(struct writing *w, uint64_t before, struct publication *p)
 {
-	uint8_t blocks[INLINE_BYTES_LIMIT] = {0};
 	uint64_t count = end_block(w->record.tail_len);
 
 	static_assert(INLINE_BYTES_LIMIT % BLOCK_SIZE == 0, "whole blocks");
-	*out = (struct lob_new){.blocks = 0};
 	if (count > before)
 		count = before;
 	if (count == 0)
 		return 0;
-	memcpy(blocks, w->record.tail, w->record.tail_len);
-	return lob_prepare(w->core->volume, 0, (uint32_t)count, blocks, allocation_hint(w), 0, out);
+	memset(p->inline_data, 0, sizeof(p->inline_data));
+	memcpy(p->inline_data, w->record.tail, w->record.tail_len);
+	return lob_prepare(w->core->volume, 0, (uint32_t)count, p->inline_data, allocation_hint(w),
+			   0, &p->old_inline);
 }
 
 static int write_blocks(struct writing *w, uint64_t offset, const uint8_t *buf, size_t len)
 {
 	struct volume *volume = w->core->volume;
-	struct publication p = {.lob = w->record.lob, .end = offset + len};
+	struct publication p;
 	uint64_t first = first_block(offset), end = end_block(offset + len);
 	const uint8_t *data;
 	uint8_t *owned;
 	int rc;
 
+	p.lob = w->record.lob;
+	p.end = offset + len;
+	p.new = p.old_inline = (struct lob_new){.blocks = 0};
 	rc = fill_blocks(w, offset, buf, len, &data, &owned);
 	if (rc == 0 && !p.lob)
 		rc = id_take(volume, COUNTER_LOB, &p.lob);
 	if (rc == 0)
-		rc = prepare_inline(w, first, &p.old_inline);
+		rc = prepare_inline(w, first, &p);
 	if (rc == 0)
 		rc = lob_prepare(volume, first, (uint32_t)(end - first), data, allocation_hint(w),
 				 0, &p.new);

@@ -142,10 +142,9 @@ static int has_blocks_from(struct truncating *t, uint64_t block, bool *has)
 }
 
 /* Writes the block that the cut goes through anew, with zeros behind the cut. */
-static int prepare_tail(struct truncating *t, struct lob_new *tail)
+static int prepare_tail(struct truncating *t, struct lob_new *tail, uint8_t block[BLOCK_SIZE])
 {
 	struct lob_source source = {.ino = t->args->ino, .lob = t->record.lob};
-	uint8_t block[BLOCK_SIZE];
 	size_t keep = t->size % BLOCK_SIZE;
 	bool hole;
 	int rc;
@@ -170,7 +169,7 @@ struct cut {
 	uint64_t key;       /* purge record of the dead range; 0: the orphan has one */
 };
 
-static int stage_cut(struct truncating *t, struct mtr *m, const struct cut *cut,
+static int stage_cut(struct truncating *t, struct mtr *m, struct cut *cut,
 		     struct timespec now)
 {
 	struct volume *volume = t->core->volume;
@@ -212,7 +211,7 @@ static int stage_cut(struct truncating *t, struct mtr *m, const struct cut *cut,
 	return mtr_commit(m);
 }
 
-static int commit_cut(struct truncating *t, const struct cut *cut)
+static int commit_cut(struct truncating *t, struct cut *cut)
 {
 	struct timespec now = os_realtime();
 	struct core_attr given = *t->args->attr;
@@ -276,7 +275,8 @@ static int cut_contents(struct truncating *t)
 		.first = t->size / BLOCK_SIZE + (t->size % BLOCK_SIZE != 0),
 		.at_once = t->size % BLOCK_SIZE == 0 && t->record.blocks <= DRAIN_BLOCKS_MAX,
 	};
-	int rc = prepare_tail(t, &cut.tail);
+	uint8_t block[BLOCK_SIZE]; /* of cut.tail */
+	int rc = prepare_tail(t, &cut.tail, block);
 
 	if (rc == 0 && cut.at_once)
 		rc = commit_cut(t, &cut);

@@ -268,6 +268,7 @@ struct xattr_change {
 	struct xattr_entry entry;
 	uint64_t lob;         /* of the new value; 0: in the record */
 	struct lob_new new;
+	uint8_t *data;        /* its blocks, owned */
 	uint64_t purge_key;   /* for the old value's LOB; 0: it had none */
 };
 
@@ -281,16 +282,15 @@ static int prepare_external(struct core *core, struct xattr_change *change)
 {
 	const struct xattr_args *args = change->args;
 	uint32_t blocks = value_blocks(args->len);
-	uint8_t *buf = calloc(blocks, BLOCK_SIZE);
 	int rc;
 
-	if (!buf)
+	change->data = calloc(blocks, BLOCK_SIZE);
+	if (!change->data)
 		return -ENOMEM;
-	memcpy(buf, args->value, args->len);
+	memcpy(change->data, args->value, args->len);
 	rc = id_take(core->volume, COUNTER_LOB, &change->lob);
 	if (rc == 0)
-		rc = lob_prepare(core->volume, 0, blocks, buf, 0, 0, &change->new);
-	free(buf);
+		rc = lob_prepare(core->volume, 0, blocks, change->data, 0, 0, &change->new);
 	return rc;
 }
 
@@ -316,7 +316,7 @@ static void stage_record(struct mtr *m, const struct xattr_change *change)
 	mtr_put(m, INDEX_XATTRS, change->entry.key, sizeof(change->entry.key), value, len);
 }
 
-static int stage_change(struct core *core, struct mtr *m, const struct xattr_change *change,
+static int stage_change(struct core *core, struct mtr *m, struct xattr_change *change,
 			struct timespec now)
 {
 	const struct xattr_args *args = change->args;
@@ -349,7 +349,7 @@ static int stage_change(struct core *core, struct mtr *m, const struct xattr_cha
 	return mtr_commit(m);
 }
 
-static int commit_change(struct core *core, const struct xattr_change *change)
+static int commit_change(struct core *core, struct xattr_change *change)
 {
 	const struct xattr_args *args = change->args;
 	struct timespec now = os_realtime();
@@ -404,6 +404,7 @@ static int change_locked(struct core *core, const struct xattr_args *args)
 		lob_abandon(volume, &change.new);
 	else
 		lob_published(&change.new);
+	free(change.data);
 	return rc;
 }
 

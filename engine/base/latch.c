@@ -155,6 +155,14 @@ bool latch_held_x(const struct latch *latch)
 	return false;
 }
 
+bool latch_holds_rank(enum rank rank)
+{
+	for (uint32_t i = 0; i < self.count; i++)
+		if (self.held[i].rank == rank)
+			return true;
+	return false;
+}
+
 void latch_check_none_from(enum rank rank)
 {
 	for (uint32_t i = 0; i < self.count; i++)

@@ -58,6 +58,8 @@ void unlatch_x(struct latch *latch);
 bool latch_held_x(const struct latch *latch); /* by the calling thread */
 bool latch_held(const struct latch *latch);   /* S or X, by the calling thread */
 
+bool latch_holds_rank(enum rank rank);        /* the calling thread, any of this rank */
+
 /* Checks that the calling thread holds nothing of `rank` or below it in the table. */
 void latch_check_none_from(enum rank rank);
 

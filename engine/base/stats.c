@@ -12,15 +12,19 @@ static const char *const names[STAT_COUNT] = {
 #undef X
 };
 
-unsigned stats_shard(void)
+unsigned stats_thread(void)
 {
 	static _Atomic unsigned next;
 	static _Thread_local unsigned mine_plus_one;
 
 	if (mine_plus_one == 0)
-		mine_plus_one = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) %
-					STAT_SHARDS + 1;
+		mine_plus_one = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) + 1;
 	return mine_plus_one - 1;
+}
+
+unsigned stats_shard(void)
+{
+	return stats_thread() % STAT_SHARDS;
 }
 
 uint64_t stat_read(const struct stats *stats, enum stat_id stat)

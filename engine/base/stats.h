@@ -23,7 +23,8 @@ struct stats {
 	} shard[STAT_SHARDS];
 };
 
-unsigned stats_shard(void); /* of the calling thread, < STAT_SHARDS */
+unsigned stats_thread(void); /* number of the calling thread; threads get them in turn */
+unsigned stats_shard(void);  /* the same, < STAT_SHARDS */
 
 static inline void stat_add(struct stats *stats, enum stat_id stat, uint64_t n)
 {

@@ -3,13 +3,15 @@
  * up: each look-up makes a node of its own, whose contents never change and
  * which lives until the kernel forgets it.  So whoever reads it in pieces reads
  * one state, and the kernel, which trusts its own idea of a file's size, has the
- * right one.
+ * right one.  What is written to a node of tunables/ sets the switch; the next
+ * look-up shows it.
  *
  * INV-CTL-1: there are at most SNAPSHOTS_MAX of them; look-up fails beyond.
  */
 #include "fs/server/control.h"
 
 #include "engine/base/latch.h"
+#include "engine/base/message.h"
 #include "fs/server/reply.h"
 #include "fs/server/worker.h"
 
@@ -18,9 +20,10 @@
 #include <unistd.h>
 
 #define DIR_INO 1u
-#define COMMAND_INO 2u
-#define COMMAND_COOKIE 4u
-#define STATS_COOKIE 3u
+#define TUNABLES_INO 2u
+#define COMMAND_INO 3u
+#define TUNABLES_NAME "tunables"
+#define FIRST_COOKIE 3u
 #define FIRST_SNAPSHOT_INO 16u
 #define SNAPSHOTS_MAX 256u
 
@@ -28,6 +31,7 @@ struct snapshot {
 	struct snapshot *next;
 	uint64_t ino;
 	uint64_t lookups;
+	enum tunable tunable; /* TUNABLE_COUNT: stats */
 	struct timespec time;
 	size_t len;
 	char *text;
@@ -79,10 +83,10 @@ bool control_has_name(fuse_ino_t parent, const char *name)
 
 /* ------------------------------------------------------------- attributes */
 
-static struct core_attr dir_attr(const struct control *control)
+static struct core_attr dir_attr(const struct control *control, uint64_t ino)
 {
 	return (struct core_attr){
-		.ino = DIR_INO,
+		.ino = ino,
 		.mode = S_IFDIR | 0555,
 		.nlink = 2,
 		.atime = control->opened,
@@ -96,8 +100,9 @@ static struct core_attr snapshot_attr(const struct snapshot *snapshot)
 {
 	return (struct core_attr){
 		.ino = snapshot->ino,
-		.mode = S_IFREG | 0444,
+		.mode = S_IFREG | (snapshot->tunable < TUNABLE_COUNT ? 0644 : 0444),
 		.nlink = 1,
+		.uid = snapshot->tunable < TUNABLE_COUNT ? geteuid() : 0,
 		.size = snapshot->len,
 		.blocks_512 = (snapshot->len + 511) / 512,
 		.atime = snapshot->time,
@@ -129,13 +134,20 @@ bool control_takes_commands(fuse_ino_t node)
 
 /* ---------------------------------------------------------------- look-up */
 
-static struct snapshot *snapshot_take(struct server *server)
+static char *tunable_text(struct server *server, enum tunable tunable)
+{
+	return strdup(tunable_is_on(&server->volume->tunables, tunable) ? "on\n" : "off\n");
+}
+
+static struct snapshot *snapshot_take(struct server *server, enum tunable tunable)
 {
 	struct snapshot *snapshot = calloc(1, sizeof(*snapshot));
 
 	if (!snapshot)
 		return NULL;
-	snapshot->text = stats_json(server);
+	snapshot->tunable = tunable;
+	snapshot->text = tunable < TUNABLE_COUNT ? tunable_text(server, tunable)
+						 : stats_json(server);
 	if (!snapshot->text) {
 		free(snapshot);
 		return NULL;
@@ -172,10 +184,10 @@ static void reply_uncached(fuse_req_t req, const struct core_attr *attr)
 	fuse_reply_entry(req, &entry);
 }
 
-static void lookup_stats(fuse_req_t req)
+static void lookup_file(fuse_req_t req, enum tunable tunable)
 {
 	struct server *server = req_server(req);
-	struct snapshot *snapshot = snapshot_take(server);
+	struct snapshot *snapshot = snapshot_take(server, tunable);
 	struct core_attr attr;
 	int rc = snapshot ? 0 : -ENOMEM;
 
@@ -195,14 +207,21 @@ static void lookup_stats(fuse_req_t req)
 
 void control_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct core_attr attr = dir_attr(req_server(req)->control);
-	struct core_attr command = command_attr(req_server(req)->control);
+	const struct control *control = req_server(req)->control;
+	bool in_tunables = parent != FUSE_ROOT_ID && node_ino(parent) == TUNABLES_INO;
+	struct core_attr top = dir_attr(control, DIR_INO);
+	struct core_attr command = command_attr(control);
+	struct core_attr tunables = dir_attr(control, TUNABLES_INO);
 
-	if (parent == FUSE_ROOT_ID || strcmp(name, ".") == 0)
-		reply_entry(req, 0, VIEW_CONTROL, &attr);
-	else if (strcmp(name, "stats") == 0)
-		lookup_stats(req);
-	else if (strcmp(name, "control") == 0)
+	if (parent == FUSE_ROOT_ID || strcmp(name, in_tunables ? ".." : ".") == 0)
+		reply_entry(req, 0, VIEW_CONTROL, &top);
+	else if (strcmp(name, in_tunables ? "." : TUNABLES_NAME) == 0)
+		reply_entry(req, 0, VIEW_CONTROL, &tunables);
+	else if (in_tunables && tunable_find(name) < TUNABLE_COUNT)
+		lookup_file(req, tunable_find(name));
+	else if (!in_tunables && strcmp(name, "stats") == 0)
+		lookup_file(req, TUNABLE_COUNT);
+	else if (!in_tunables && strcmp(name, "control") == 0)
 		reply_entry(req, 0, VIEW_CONTROL, &command);
 	else
 		reply_status(req, -ENOENT);
@@ -217,6 +236,11 @@ static struct snapshot **find_locked(struct control *control, fuse_ino_t node)
 	while (*at && (*at)->ino != node_ino(node))
 		at = &(*at)->next;
 	return at;
+}
+
+static bool is_dir(fuse_ino_t node)
+{
+	return node_ino(node) == DIR_INO || node_ino(node) == TUNABLES_INO;
 }
 
 void control_forget(struct control *control, fuse_ino_t node, uint64_t count)
@@ -237,12 +261,12 @@ void control_forget(struct control *control, fuse_ino_t node, uint64_t count)
 void control_getattr(fuse_req_t req, fuse_ino_t node)
 {
 	struct control *control = req_server(req)->control;
-	struct core_attr attr = dir_attr(control);
+	struct core_attr attr = dir_attr(control, node_ino(node));
 	int rc = 0;
 
 	if (node_ino(node) == COMMAND_INO) {
 		attr = command_attr(control);
-	} else if (node_ino(node) != DIR_INO) {
+	} else if (!is_dir(node)) {
 		struct snapshot *snapshot;
 
 		latch_s(&control->latch);
@@ -280,27 +304,121 @@ void control_read(fuse_req_t req, fuse_ino_t node, size_t len, uint64_t offset)
 		fuse_reply_buf(req, buf, done);
 }
 
-int control_readdir(fuse_ino_t node, uint64_t cookie, core_emit emit, void *arg)
+/* ---------------------------------------------------------------- writing */
+
+/* Which switch the node sets; TUNABLE_COUNT: none. */
+static enum tunable tunable_of(struct control *control, fuse_ino_t node)
 {
-	const struct core_dirent entries[] = {
-		{.name = ".", .name_len = 1, .ino = DIR_INO, .cookie = 1, .type = S_IFDIR},
-		{.name = "..", .name_len = 2, .ino = DIR_INO, .cookie = 2, .type = S_IFDIR},
-		{.name = "stats",
-		 .name_len = 5,
-		 .ino = FIRST_SNAPSHOT_INO,
-		 .cookie = STATS_COOKIE,
-		 .type = S_IFREG},
-		{.name = "control",
-		 .name_len = 7,
-		 .ino = COMMAND_INO,
-		 .cookie = COMMAND_COOKIE,
-		 .type = S_IFREG},
+	enum tunable tunable = TUNABLE_COUNT;
+	struct snapshot *snapshot;
+
+	latch_s(&control->latch);
+	snapshot = *find_locked(control, node);
+	if (snapshot)
+		tunable = snapshot->tunable;
+	unlatch_s(&control->latch);
+	return tunable;
+}
+
+static bool is_word(const char *word, const char *buf, size_t len)
+{
+	while (len > 0 && (buf[len - 1] == '\n' || buf[len - 1] == ' '))
+		len--;
+	return len == strlen(word) && memcmp(buf, word, len) == 0;
+}
+
+void control_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, uint64_t offset)
+{
+	struct server *server = req_server(req);
+	enum tunable tunable = tunable_of(server->control, node);
+	bool on = is_word("on", buf, len);
+
+	if (tunable == TUNABLE_COUNT) {
+		reply_status(req, -EPERM);
+	} else if (offset > 0 || (!on && !is_word("off", buf, len))) {
+		message(LOG_ERR, "%s/%s/%s: write 'on' or 'off'", CONTROL_NAME, TUNABLES_NAME,
+			tunable_name(tunable));
+		reply_status(req, -EINVAL);
+	} else {
+		tunable_set(&server->volume->tunables, tunable, on);
+		fuse_reply_write(req, len);
+	}
+}
+
+void control_setattr(fuse_req_t req, fuse_ino_t node, unsigned set, struct core_attr *attr)
+{
+	struct control *control = req_server(req)->control;
+	const unsigned refused = CORE_SET_MODE | CORE_SET_UID | CORE_SET_GID;
+	uint64_t size = attr->size;
+	struct snapshot *snapshot;
+	int rc = -EPERM;
+
+	latch_s(&control->latch);
+	snapshot = *find_locked(control, node);
+	if (snapshot && snapshot->tunable < TUNABLE_COUNT && !(set & refused)) {
+		*attr = snapshot_attr(snapshot);
+		attr->size = set & CORE_SET_SIZE ? size : attr->size;
+		rc = 0;
+	}
+	unlatch_s(&control->latch);
+	reply_attr(req, rc, VIEW_CONTROL, attr);
+}
+
+/* ---------------------------------------------------------------- listing */
+
+/* What lies behind "." and ".." of either directory; a name of NULL at the end. */
+struct listed {
+	const char *name;
+	uint64_t ino;
+	uint32_t type;
+};
+
+static struct listed listed_at(bool in_tunables, unsigned i)
+{
+	static const struct listed top[] = {
+		{"stats", FIRST_SNAPSHOT_INO, S_IFREG},
+		{TUNABLES_NAME, TUNABLES_INO, S_IFDIR},
+		{"control", COMMAND_INO, S_IFREG},
+		{NULL, 0, 0},
 	};
 
-	if (node_ino(node) != DIR_INO)
+	if (!in_tunables)
+		return top[i];
+	return (struct listed){
+		.name = i < TUNABLE_COUNT ? tunable_name((enum tunable)i) : NULL,
+		.ino = FIRST_SNAPSHOT_INO,
+		.type = S_IFREG,
+	};
+}
+
+static bool emit_name(core_emit emit, void *arg, const char *name, uint64_t cookie, uint64_t ino,
+		      uint32_t type)
+{
+	const struct core_dirent entry = {
+		.name = name,
+		.name_len = strlen(name),
+		.ino = ino,
+		.cookie = cookie,
+		.type = type,
+	};
+
+	return emit(arg, &entry) == 0;
+}
+
+int control_readdir(fuse_ino_t node, uint64_t cookie, core_emit emit, void *arg)
+{
+	bool in_tunables = node_ino(node) == TUNABLES_INO;
+	struct listed entry;
+
+	if (!is_dir(node))
 		return -ENOTDIR;
-	for (unsigned i = 0; i < array_count(entries); i++)
-		if (entries[i].cookie > cookie && emit(arg, &entries[i]) != 0)
+	if (cookie < 1 && !emit_name(emit, arg, ".", 1, node_ino(node), S_IFDIR))
+		return 0;
+	if (cookie < 2 && !emit_name(emit, arg, "..", 2, DIR_INO, S_IFDIR))
+		return 0;
+	for (unsigned i = 0; (entry = listed_at(in_tunables, i)).name; i++)
+		if (FIRST_COOKIE + i > cookie &&
+		    !emit_name(emit, arg, entry.name, FIRST_COOKIE + i, entry.ino, entry.type))
 			break;
 	return 0;
 }

@@ -4,8 +4,9 @@
  * It is found by name but not listed.  Its node ids have VIEW_CONTROL in their
  * high bits; nothing of it is on the volume.
  *
- *	.blinkfs/stats     counters and gauges of the mount, as JSON
- *	.blinkfs/control   takes commands (command.h), from whoever mounted; empty
+ *	.blinkfs/stats           counters and gauges of the mount, as JSON
+ *	.blinkfs/tunables/NAME   "on" or "off"; may be written
+ *	.blinkfs/control         takes commands (command.h), from whoever mounted; empty
  */
 #ifndef BLINKFS_SERVER_CONTROL_H
 #define BLINKFS_SERVER_CONTROL_H
@@ -24,6 +25,9 @@ bool control_has_name(fuse_ino_t parent, const char *name);
 void control_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 void control_getattr(fuse_req_t req, fuse_ino_t node);
 void control_read(fuse_req_t req, fuse_ino_t node, size_t len, uint64_t offset);
+void control_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, uint64_t offset);
+/* The kernel's own truncation and times; anything else is refused. */
+void control_setattr(fuse_req_t req, fuse_ino_t node, unsigned set, struct core_attr *attr);
 void control_forget(struct control *control, fuse_ino_t node, uint64_t count);
 int control_readdir(fuse_ino_t node, uint64_t cookie, core_emit emit, void *arg) must_check;
 

@@ -3,7 +3,7 @@
  *
  * Left out, so that the kernel is told ENOSYS once and does by itself what it
  * takes: flush (nothing is kept per open file), access (default_permissions),
- * locks (the kernel's own), copy_file_range (read and write), bmap, poll.
+ * locks (the kernel's own), bmap, poll.
  * release and releasedir are answered by libfuse; they come only for files
  * opened before the kernel has learnt that OPEN is not implemented.
  */
@@ -41,6 +41,7 @@ const struct fuse_lowlevel_ops server_ops = {
 	.fsyncdir = op_fsync,
 	.lseek = op_lseek,
 	.ioctl = op_ioctl,
+	.copy_file_range = op_copy_file_range,
 	.readdir = op_readdir,
 	.readdirplus = op_readdirplus,
 };

@@ -40,6 +40,9 @@ void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_
 	      struct fuse_file_info *fi);
 void op_fsync(fuse_req_t req, fuse_ino_t node, int data_only, struct fuse_file_info *fi);
 void op_lseek(fuse_req_t req, fuse_ino_t node, off_t offset, int whence, struct fuse_file_info *fi);
+void op_copy_file_range(fuse_req_t req, fuse_ino_t node_in, off_t offset_in,
+			struct fuse_file_info *fi_in, fuse_ino_t node_out, off_t offset_out,
+			struct fuse_file_info *fi_out, size_t len, int flags);
 
 /* ops_ioctl.c */
 void op_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, void *arg, struct fuse_file_info *fi,

@@ -86,6 +86,10 @@ void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_
 	bool loses_suid = (flags & CORE_WRITE_KILL_SUID) && has_suid(req, node);
 	int rc;
 
+	if (node_view(node) == VIEW_CONTROL) {
+		control_write(req, node, buf, len, (uint64_t)offset);
+		return;
+	}
 	rc = core_write(req_core(req), node_view(node), node_ino(node), (uint64_t)offset, buf, len,
 			flags);
 	if (rc) {
@@ -119,4 +123,25 @@ void op_lseek(fuse_req_t req, fuse_ino_t node, off_t offset, int whence, struct 
 		reply_status(req, rc);
 	else
 		fuse_reply_lseek(req, (off_t)found);
+}
+
+void op_copy_file_range(fuse_req_t req, fuse_ino_t node_in, off_t offset_in,
+			struct fuse_file_info *fi_in, fuse_ino_t node_out, off_t offset_out,
+			struct fuse_file_info *fi_out, size_t len, int flags)
+{
+	uint64_t done = 0;
+	int rc = flags ? -EINVAL : 0;
+
+	(void)fi_in, (void)fi_out;
+	/* The kernel then reads and writes by itself. */
+	if (node_view(node_in) != node_view(node_out) || node_view(node_in) == VIEW_CONTROL)
+		rc = -EOPNOTSUPP;
+	if (!rc)
+		rc = core_copy(req_core(req), node_view(node_in), node_ino(node_in),
+			       (uint64_t)offset_in, node_ino(node_out), (uint64_t)offset_out, len,
+			       &done);
+	if (rc)
+		reply_status(req, rc);
+	else
+		fuse_reply_write(req, done);
 }

@@ -8,6 +8,7 @@
 #include "engine/base/message.h"
 #include "engine/base/os.h"
 #include "engine/base/units.h"
+#include "engine/tunables.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -38,6 +39,9 @@ static const char usage[] =
 	"  -o log_archive_data  and the file contents that it refers to\n"
 	"  -o smo=blink|index-latch   how indexes are split and merged (default blink)\n"
 	"  -o max_threads=N     requests handled at once, 1 to 512 (default 64)\n"
+#define X(name, text) "  -o " #name "=on|off (default on): " text "\n"
+#include "engine/tunables.def"
+#undef X
 	"  -o noatime|relatime|strictatime   access times (default noatime)\n"
 	"  -o dev|nodev|suid|nosuid|exec|noexec|sync|dirsync   as for mount(8)\n"
 	"\n"
@@ -109,12 +113,33 @@ static int apply_remount(struct server_options *options, const char *word, const
 	return 0;
 }
 
+static int parse_on_off(const char *value, bool *on)
+{
+	*on = strcmp(value, "on") == 0;
+	return *on || strcmp(value, "off") == 0 ? 0 : -EINVAL;
+}
+
 static int apply_writeback(struct server_options *options, const char *word, const char *value)
 {
 	(void)word;
-	if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
+	return parse_on_off(value, &options->writeback);
+}
+
+static int apply_tunable(struct server_options *options, const char *word, const char *value)
+{
+	char name[32];
+	enum tunable tunable;
+	bool on;
+
+	snprintf(name, sizeof(name), "%.*s", (int)(value - 1 - word), word);
+	tunable = tunable_find(name);
+	check(tunable < TUNABLE_COUNT); /* the table of words is made of their names */
+	if (parse_on_off(value, &on) != 0)
 		return -EINVAL;
-	options->writeback = strcmp(value, "on") == 0;
+	if (on)
+		options->tunables_off &= ~(1u << tunable);
+	else
+		options->tunables_off |= 1u << tunable;
 	return 0;
 }
 
@@ -242,6 +267,9 @@ static const struct option_word words[] = {
 	{"log_archive_data", false, apply_log_archive_data},
 	{"smo", true, apply_smo},
 	{"max_threads", true, apply_max_threads},
+#define X(name, text) {#name, true, apply_tunable},
+#include "engine/tunables.def"
+#undef X
 	{"noatime", false, apply_noatime},
 	{"relatime", false, apply_relatime},
 	{"strictatime", false, apply_strictatime},

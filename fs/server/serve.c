@@ -189,6 +189,7 @@ static int open_volume(struct server *server)
 		.archive_dir = options->archive_dir,
 		.archive_data = options->archive_data,
 		.smo = options->smo,
+		.tunables_off = options->tunables_off,
 	};
 	struct device *dev = NULL;
 	int rc = open_device(options, &dev);

@@ -10,6 +10,8 @@
  * (INV-LOB-3), and nothing that was durable is missing.  Then purge finishes
  * what was detached, and the volume is checked again.
  *
+ * With an even seed the switches (tunables.def) change before each operation.
+ *
  *	crash_lob [SEED]
  */
 #include "engine/flush.h"
@@ -48,7 +50,7 @@ static struct {
 	uint64_t states, drains;
 } totals;
 
-static uint64_t seed;
+static uint64_t seed, seed_number;
 
 static void note_moment(struct volume *v)
 {
@@ -121,6 +123,8 @@ static void run_operations(struct volume *v)
 		int rc;
 
 		memcpy(moment->version, history.moment[i - 1].version, sizeof(moment->version));
+		if (seed_number % 2 == 0)
+			lob_rig_switch(v, &seed);
 		rc = overwrite(v, moment->version, i);
 		if (rc == -ENOSPC) {
 			rc = space_drain(v->space);
@@ -219,7 +223,7 @@ static void run(uint64_t number)
 
 	printf("seed %" PRIu64 "\n", number);
 	fflush(stdout);
-	seed = number;
+	seed = seed_number = number;
 	memset(&history, 0, sizeof(history));
 	v = lob_rig_open(nearly_full());
 	check(log_flush(v->log, log_next_lsn(v->log)) == 0);
@@ -237,7 +241,7 @@ int main(int argc, char **argv)
 	if (given) {
 		run(strtoull(given, NULL, 10));
 	} else {
-		for (uint64_t number = 1; number <= test_scale(); number++)
+		for (uint64_t number = 1; number <= 2 * test_scale(); number++)
 			run(number);
 	}
 	printf("%" PRIu64 " states, %" PRIu64 " drains\n", totals.states, totals.drains);

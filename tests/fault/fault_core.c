@@ -158,6 +158,27 @@ static int run_contents(struct scene *s)
 	return rc;
 }
 
+/* Sharing, and letting go of what is shared. */
+static int run_copies(struct scene *s)
+{
+	uint64_t from, done;
+	int rc = make(s->dir, "from", S_IFREG | 0644, &from);
+
+	if (rc == 0)
+		rc = rig_write(&rig, from, 0, buf, 100001);
+	if (rc == 0)
+		rc = core_copy(rig.core, VIEW_BASE, from, 0, s->file, 0, 100001, &done);
+	if (rc == 0)
+		rc = core_copy(rig.core, VIEW_BASE, from, 100, s->file, 300000, 20000, &done);
+	if (rc == 0)
+		rc = rig_write(&rig, from, 30000, buf, 5000);
+	if (rc == 0)
+		rc = rig_unlink(&rig, s->dir, "from");
+	if (rc == 0)
+		rc = rig_truncate(&rig, s->file, 40001);
+	return rc;
+}
+
 static int run_scene(void)
 {
 	struct scene s = {0};
@@ -166,6 +187,8 @@ static int run_scene(void)
 
 	if (rc == 0)
 		rc = run_contents(&s);
+	if (rc == 0)
+		rc = run_copies(&s);
 	if (rc == 0)
 		rc = core_fsync(rig.core, VIEW_BASE, s.dir, false);
 	if (rc == 0)

@@ -59,7 +59,7 @@ uint32_t lob_rig_version(const uint8_t block[BLOCK_SIZE], uint64_t file_block)
 
 /* Stages until it is committed; new or a part of a hole. */
 static int replace(struct volume *volume, uint64_t lob, uint64_t first, uint64_t end,
-		   const struct lob_new *new, int64_t *delta, uint64_t *done)
+		   struct lob_new *new, int64_t *delta, uint64_t *done)
 {
 	struct mtr *m;
 	int rc = mtr_begin(volume, new ? 0 : MTR_PRIVILEGED, &m);
@@ -72,12 +72,10 @@ static int replace(struct volume *volume, uint64_t lob, uint64_t first, uint64_t
 		lob_want_replace(m, lob, first, end);
 	do {
 		rc = mtr_latch(m);
-		if (rc)
-			break;
-		rc = lob_stage_replace(m, lob, first, end, new, delta, done);
-		if (rc)
-			break;
-		rc = mtr_commit(m);
+		if (rc == 0)
+			rc = lob_stage_replace(m, lob, first, end, new, delta, done);
+		if (rc == 0)
+			rc = mtr_commit(m);
 	} while (rc == -BE_AGAIN);
 	mtr_end(m);
 	return rc;
@@ -96,10 +94,9 @@ int lob_rig_write(struct volume *volume, uint64_t lob, uint64_t first, uint32_t 
 	for (uint32_t i = 0; i < blocks; i++)
 		lob_rig_fill(data + (size_t)i * BLOCK_SIZE, first + i, version);
 	rc = lob_prepare(volume, first, blocks, data, hint, 0, &new);
+	if (rc == 0)
+		rc = replace(volume, lob, first, first + blocks, &new, &change, &done);
 	free(data);
-	if (rc)
-		return rc;
-	rc = replace(volume, lob, first, first + blocks, &new, &change, &done);
 	if (rc) {
 		lob_abandon(volume, &new);
 		return rc;
@@ -111,22 +108,46 @@ int lob_rig_write(struct volume *volume, uint64_t lob, uint64_t first, uint32_t 
 	return 0;
 }
 
+int lob_rig_clone(struct volume *volume, uint64_t lob, uint64_t source, uint64_t first,
+		  uint64_t end, int64_t *delta)
+{
+	struct lob_source_range range = {.lob = source, .first = first};
+	int64_t change;
+	struct mtr *m;
+	int rc = mtr_begin(volume, 0, &m);
+
+	if (rc)
+		return rc;
+	lob_want_clone(m, lob, first, end, &range);
+	do {
+		rc = mtr_latch(m);
+		if (rc == 0)
+			rc = lob_stage_clone(m, lob, first, end, &range, &change);
+		if (rc == 0)
+			rc = mtr_commit(m);
+	} while (rc == -BE_AGAIN);
+	mtr_end(m);
+	if (rc == 0 && delta)
+		*delta += change;
+	return rc;
+}
+
 int lob_rig_hole(struct volume *volume, uint64_t lob, uint64_t first, uint64_t end, int64_t *delta)
 {
-	uint64_t from, below;
-	int rc = lob_find_part(volume, lob, first, end, HOLE_EXTENTS_MAX, &from, &below);
+	struct lob_part part;
+	int rc = lob_find_part(volume, lob, first, end, HOLE_EXTENTS_MAX, &part);
 
-	while (rc == 0 && from < below) {
+	while (rc == 0 && part.first < part.end) {
 		int64_t change;
 		uint64_t done;
 
-		rc = replace(volume, lob, from, below, NULL, &change, &done);
+		rc = replace(volume, lob, part.first, part.end, NULL, &change, &done);
 		if (rc)
 			break;
-		check(done > from && done <= below);
+		check(done > part.first && done <= part.end);
 		if (delta)
 			*delta += change;
-		rc = lob_find_part(volume, lob, done, end, HOLE_EXTENTS_MAX, &from, &below);
+		rc = lob_find_part(volume, lob, done, end, HOLE_EXTENTS_MAX, &part);
 	}
 	return rc;
 }
@@ -149,6 +170,12 @@ int lob_rig_read(struct volume *volume, uint64_t lob, uint64_t first, uint32_t c
 		versions[i] = lob_rig_version(data + (size_t)i * BLOCK_SIZE, first + i);
 	free(data);
 	return rc;
+}
+
+void lob_rig_switch(struct volume *volume, uint64_t *seed)
+{
+	for (unsigned i = 0; i < TUNABLE_COUNT; i++)
+		tunable_set(&volume->tunables, (enum tunable)i, random_next(seed) % 2);
 }
 
 unsigned lob_rig_extents(struct volume *volume, uint64_t lob, uint64_t *blocks)

@@ -27,12 +27,21 @@ uint32_t lob_rig_version(const uint8_t block[BLOCK_SIZE], uint64_t file_block);
  */
 int lob_rig_write(struct volume *volume, uint64_t lob, uint64_t first, uint32_t blocks,
 		  uint32_t version, uint64_t hint, int64_t *delta) must_check;
+/*
+ * [first, end) of one LOB becomes that of another, block by block at the same place
+ * in the file; one atomic piece.
+ */
+int lob_rig_clone(struct volume *volume, uint64_t lob, uint64_t source, uint64_t first,
+		  uint64_t end, int64_t *delta) must_check;
 /* By as many bounded mtrs as it takes. */
 int lob_rig_hole(struct volume *volume, uint64_t lob, uint64_t first, uint64_t end,
 		 int64_t *delta) must_check;
 /* Versions of [first, first + count); -BE_CRC and so on as they come. */
 int lob_rig_read(struct volume *volume, uint64_t lob, uint64_t first, uint32_t count,
 		 uint32_t *versions) must_check;
+
+/* Sets each of the volume's switches as the generator has it. */
+void lob_rig_switch(struct volume *volume, uint64_t *seed);
 
 /* Number of the LOB's extents, and the blocks in them; ends the program when one is malformed. */
 unsigned lob_rig_extents(struct volume *volume, uint64_t lob, uint64_t *blocks);

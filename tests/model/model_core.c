@@ -111,6 +111,18 @@ static int do_make(struct model *m, const struct oracle_op *op, uint64_t parent,
 	return rc;
 }
 
+static int do_copy(struct model *m, const struct oracle_op *op, uint64_t from, uint64_t to)
+{
+	uint64_t done = 0;
+	int rc = core_copy(m->rig.core, VIEW_BASE, from, op->offset2, to, op->offset, op->len,
+			   &done);
+	uint64_t size = m->now->node[op->node2]->size; /* after the copy: of another file as before */
+
+	if (rc == 0 && from != to && op->offset2 < size)
+		check(done == (op->len < size - op->offset2 ? op->len : size - op->offset2));
+	return rc;
+}
+
 static int do_core(struct model *m, const struct oracle_op *op, uint64_t *made)
 {
 	struct core *core = m->rig.core;
@@ -135,6 +147,8 @@ static int do_core(struct model *m, const struct oracle_op *op, uint64_t *made)
 		return do_write(m, op, ino, 0);
 	case OP_APPEND:
 		return do_write(m, op, ino, CORE_WRITE_APPEND);
+	case OP_COPY:
+		return do_copy(m, op, ino2, ino);
 	case OP_TRUNCATE:
 		return do_setattr(m, ino, CORE_SET_SIZE, op->len, 0);
 	case OP_CHMOD:
@@ -211,12 +225,37 @@ static void choose_range(struct model *m, struct oracle_op *op)
 		op->len = below(m, 3) ? op->offset : 0;
 }
 
+/*
+ * Whole blocks, most often, and such that the copy is one piece, so that a crash
+ * leaves all of it or nothing.
+ */
+static void choose_copy(struct model *m, struct oracle_op *op)
+{
+	uint64_t limit = ORACLE_FILE_BYTES_MAX / 4096 * 4096, size, len;
+
+	op->node2 = below(m, 4) ? random_node(m) : op->node;
+	size = m->now->node[op->node2]->size;
+	op->offset = below(m, limit / 4096) * 4096;
+	op->offset2 = below(m, 3) ? below(m, size / 4096 + 1) * 4096 : 0;
+	op->len = 4096 * (1 + below(m, 20));
+	if (op->len > limit - op->offset)
+		op->len = limit - op->offset;
+	if (op->offset2 >= size)
+		return;
+	len = op->len < size - op->offset2 ? op->len : size - op->offset2;
+	if (len % 4096 && op->offset + len < m->now->node[op->node]->size)
+		op->len = len / 4096 * 4096;
+	if (op->len == 0)
+		op->kind = OP_CHMOD;
+}
+
 static struct oracle_op choose(struct model *m)
 {
 	static const enum oracle_kind kinds[] = {
 		OP_CREATE, OP_CREATE, OP_CREATE, OP_CREATE, OP_MKDIR, OP_MKDIR, OP_SYMLINK,
 		OP_LINK, OP_LINK, OP_UNLINK, OP_UNLINK, OP_RMDIR, OP_RENAME, OP_RENAME, OP_RENAME,
 		OP_WRITE, OP_WRITE, OP_WRITE, OP_WRITE, OP_WRITE, OP_WRITE, OP_APPEND,
+		OP_COPY, OP_COPY, OP_COPY, OP_COPY,
 		OP_TRUNCATE, OP_CHMOD, OP_SETXATTR, OP_SETXATTR, OP_REMOVEXATTR,
 	};
 	struct oracle_op op = {.kind = kinds[below(m, array_count(kinds))]};
@@ -228,6 +267,8 @@ static struct oracle_op choose(struct model *m)
 		op.node = random_node(m);
 		op.name = (uint32_t)below(m, ORACLE_XATTRS_MAX);
 		choose_range(m, &op);
+		if (op.kind == OP_COPY)
+			choose_copy(m, &op);
 	} else {
 		op.node = below(m, 20) ? random_directory(m) : random_node(m);
 		op.node2 = op.kind == OP_LINK ? random_node(m) : random_directory(m);

@@ -254,6 +254,33 @@ static int put_bytes(struct oracle_node *n, uint64_t offset, const struct oracle
 	return 0;
 }
 
+/* Of the same bytes at once: what a memmove() would do is an error. */
+static int copy_bytes(struct oracle_node *n, const struct oracle_node *from,
+		      const struct oracle_op *op)
+{
+	uint64_t len = op->len;
+
+	if (from->type != S_IFREG)
+		return from->type == S_IFDIR ? -EISDIR : -EINVAL;
+	if (n->type != S_IFREG)
+		return n->type == S_IFDIR ? -EISDIR : -EINVAL;
+	if (op->offset2 >= from->size)
+		return 0;
+	if (len > from->size - op->offset2)
+		len = from->size - op->offset2;
+	if (n == from && op->offset2 < op->offset + len && op->offset < op->offset2 + len)
+		return -EINVAL;
+	if (!n->bytes)
+		n->bytes = must(calloc(1, ORACLE_FILE_BYTES_MAX));
+	if (from->bytes)
+		memmove(n->bytes + op->offset, from->bytes + op->offset2, len);
+	else
+		memset(n->bytes + op->offset, 0, len);
+	if (op->offset + len > n->size)
+		n->size = op->offset + len;
+	return 0;
+}
+
 static int cut(struct oracle_node *n, uint64_t size)
 {
 	if (n->type != S_IFREG)
@@ -299,6 +326,8 @@ int oracle_apply(struct oracle *o, const struct oracle_op *op)
 		return put_bytes(n, op->offset, op);
 	case OP_APPEND:
 		return put_bytes(n, n->size, op);
+	case OP_COPY:
+		return copy_bytes(n, o->node[op->node2], op);
 	case OP_TRUNCATE:
 		return cut(n, op->len);
 	case OP_CHMOD:

@@ -4,6 +4,8 @@
  * a thread reads in its own range is what it wrote (INV-LOB-1, INV-LOB-7).  Now
  * and then somebody takes all ranges and writes extents that span them.
  *
+ * The switches (tunables.def) change all the time.
+ *
  * Other threads read anything they like, without any lock: the mapping may be
  * of any moment, but each block has a valid checksum (INV-LOB-4) or, when it was
  * overwritten and reused, has no reader left.
@@ -88,6 +90,8 @@ static void own_loop(void *arg)
 		uint32_t version = atomic_fetch_add(&race->next_version, 1);
 		int rc;
 
+		if (random_next(&seed) % 8 == 0)
+			lob_rig_switch(race->volume, &seed);
 		pthread_rwlock_rdlock(&race->ranges);
 		rc = change(race, first, end, random_next(&seed) % 5 ? version : 0);
 		compare(race, base, RANGE);
