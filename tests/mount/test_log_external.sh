@@ -86,3 +86,24 @@ serve
 same "$(cat "$mnt/later")" later
 unserve
 fsck_clean
+
+# --- data on a disk, the log in memory: mapped without being told, each append is there
+if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ] && [ -w /dev/shm ]; then
+	shm=$(mktemp -d /dev/shm/blinkfs-test.XXXXXX)
+	trap 'code=$?; set +e; rm -rf "$shm"; (exit $code); teardown' EXIT
+	volume 64M -l 8M -j "$shm/log"
+	serve
+	same "$(figure mode)" mapped
+	same "$(figure block_bytes)" 64
+	for i in $(seq 100); do : >"$mnt/f$i"; done
+	die
+	serve
+	same "$(ls "$mnt" | wc -l)" 100
+	"$blinkfs" log-resize "$mnt" 4M
+	: >"$mnt/f101"
+	die
+	serve -o log_mode=pwrite
+	same "$(ls "$mnt" | wc -l)" 101
+	unserve
+	fsck_clean
+fi
