@@ -6,7 +6,7 @@ command -v jq >/dev/null || skip 'jq is missing'
 volume
 serve
 ls -A "$mnt" | grep -q blinkfs && fail 'the control directory is listed'
-same "$(ls "$mnt/.blinkfs")" stats
+same "$(ls "$mnt/.blinkfs" | tr '\n' ' ')" 'control stats '
 same "$(stat -c '%F %a' "$mnt/.blinkfs")" 'directory 555'
 jq -e . "$mnt/.blinkfs/stats" >/dev/null
 same "$(jq -r .volume.page_size "$mnt/.blinkfs/stats")" 16384
@@ -24,6 +24,12 @@ same "$(jq .counters.core_creates <&8)" "$before"
 exec 8<&-
 for i in $(seq 1000); do echo "$i" >"$mnt/$((i % 10))"; done
 for i in $(seq 300); do cat "$mnt/.blinkfs/stats" >/dev/null; done
+
+# What takes commands belongs to whoever mounted; as a file it is empty, and stays so.
+same "$(stat -c '%F %a %u' "$mnt/.blinkfs/control")" "regular empty file 600 $(id -u)"
+same "$(cat "$mnt/.blinkfs/control")" ''
+fails 1 'not supported|not permitted' bash -c "echo x >>'$mnt/.blinkfs/control'; sync '$mnt/.blinkfs/control'"
+fails 1 'Operation not permitted|Permission denied' rm "$mnt/.blinkfs/control"
 
 # Nothing can be put there or taken away.
 fails 1 'File exists' mkdir "$mnt/.blinkfs"
