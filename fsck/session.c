@@ -22,6 +22,7 @@ struct session {
 	const char *path;
 	struct device *dev;
 	struct device *log_dev; /* of an external log; else NULL */
+	bool in_use;            /* looked at without a lock */
 	struct raw_volume raw;
 	struct report report;
 	struct fsck_result result; /* of the last walk */
@@ -43,6 +44,7 @@ static int open_read_only(struct session *s)
 	if (rc != -BE_BUSY)
 		return rc;
 	report_line(&s->report, "%s: in use; what follows may be wrong", s->path);
+	s->in_use = true;
 	return dev_open_file(&s->dev, s->path, DEV_READ_ONLY | DEV_NO_LOCK, 0);
 }
 
@@ -67,13 +69,10 @@ static int open_log_device(struct session *s)
 		.flags = looks ? DEV_READ_ONLY | DEV_SHARED_LOCK : 0,
 		.wait_ns = s->options->lock_wait_ns,
 	};
-	int rc = log_device_open(&s->log_dev, s->dev, &request);
 
-	if (rc == -BE_BUSY && looks) {
+	if (s->in_use)
 		request.flags = DEV_READ_ONLY | DEV_NO_LOCK;
-		rc = log_device_open(&s->log_dev, s->dev, &request);
-	}
-	return rc ? EXIT_OPERATIONAL : 0;
+	return log_device_open(&s->log_dev, s->dev, &request) ? EXIT_OPERATIONAL : 0;
 }
 
 /* --------------------------------------------------------------- superblock */

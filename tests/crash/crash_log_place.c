@@ -371,8 +371,9 @@ static void cut_recovery(const struct run *run, const struct place *place, struc
 	pair_stop(at);
 	for (int of_log = 0; of_log <= (at.log != NULL); of_log++) {
 		size_t count = dev_record_count(of_log ? at.log : at.dev);
+		size_t step = test_scale() > 1 ? 1 : 1 + count / 12;
 
-		for (size_t event = 0; event <= count; event += 1 + count / 12) {
+		for (size_t event = 0; event <= count; event += step) {
 			struct place again = place_at(at, of_log, event);
 			struct pair state;
 

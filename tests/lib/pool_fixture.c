@@ -63,7 +63,7 @@ static void open_parts(struct fixture *f, const struct fixture_params *params, u
 	uint64_t frames = params->frames ? params->frames : POOL_FRAMES_MIN;
 
 	memcpy(place.uuid, uuid, sizeof(uuid));
-	volume->dev = volume->base_dev = f->dev;
+	volume->dev = volume->base_dev = volume->log_dev = f->dev;
 	f->dev->stats = &volume->stats;
 	check(log_open(&volume->log, &place, log_gen, log_gen + 1) == 0);
 	check(pool_open(&volume->pool, volume, frames * volume->geo.page_size) == 0);

@@ -6,7 +6,7 @@ command -v jq >/dev/null || skip 'jq is missing'
 volume
 serve
 ls -A "$mnt" | grep -q blinkfs && fail 'the control directory is listed'
-same "$(ls "$mnt/.blinkfs" | xargs)" 'stats tunables'
+same "$(ls "$mnt/.blinkfs" | xargs)" 'control stats tunables'
 same "$(stat -c '%F %a' "$mnt/.blinkfs")" 'directory 555'
 jq -e . "$mnt/.blinkfs/stats" >/dev/null
 same "$(jq -r .volume.page_size "$mnt/.blinkfs/stats")" 16384
@@ -47,6 +47,11 @@ same "$(cat "$tunables/lob_batch")" on
 fails 2 'not permitted|not supported|Permission' sh -c "echo on >'$tunables/new'"
 fails 1 'not permitted|not supported' chmod 777 "$tunables/lob_batch"
 fails 1 'not permitted|not supported' rm -f "$tunables/lob_batch"
+# What takes commands belongs to whoever mounted; as a file it is empty, and stays so.
+same "$(stat -c '%F %a %u' "$mnt/.blinkfs/control")" "regular empty file 600 $(id -u)"
+same "$(cat "$mnt/.blinkfs/control")" ''
+fails 1 'not supported|not permitted' bash -c "echo x >>'$mnt/.blinkfs/control'; sync '$mnt/.blinkfs/control'"
+fails 1 'Operation not permitted|Permission denied' rm "$mnt/.blinkfs/control"
 
 # Nothing can be put there or taken away.
 fails 1 'File exists' mkdir "$mnt/.blinkfs"

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 
 #define THREADS 4u
-#define ROUNDS 60u
+#define ROUNDS 300u
 #define VOLUME_BYTES (24u << 20)
 #define LOG_ROOM (4u << 20)
 
@@ -34,13 +34,14 @@ struct worker {
 	unsigned number;
 };
 
-static void open_world(bool scrub)
+static void open_world(bool scrub, bool background)
 {
 	const struct volume_options options = {
 		.cache_bytes = SCRATCH_CACHE,
 		.log_buffer_bytes = 1u << 20,
 		.log_mode = LOG_MODE_PWRITE,
 		.log_scrub = scrub,
+		.no_background = !background,
 		.log_dev = world.log ? scratch_keep(world.log) : NULL,
 	};
 
@@ -118,7 +119,7 @@ static void run(bool external, bool scrub, uint64_t seed)
 		check(dev_open_memory(&world.log, LOG_ROOM) == 0);
 	params.log_dev = world.log;
 	check(volume_format(world.dev, &params, NULL) == 0);
-	open_world(scrub);
+	open_world(scrub, true);
 	atomic_store(&world.at_work, THREADS);
 	for (unsigned i = 0; i < THREADS; i++) {
 		worker[i].number = i;
@@ -131,8 +132,9 @@ static void run(bool external, bool scrub, uint64_t seed)
 	judge();
 	core_close(world.core);
 	check(volume_close(world.volume) == 0);
-	open_world(scrub);
+	open_world(scrub, false);
 	judge();
+	check(script_run(world.core, "purge") == 0);
 	check(scratch_problems(world.volume) == 0);
 	core_close(world.core);
 	check(volume_close(world.volume) == 0);

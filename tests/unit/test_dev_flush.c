@@ -5,6 +5,8 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 /* A device that only counts; its flush can be told to do more. */
 static struct {
@@ -92,4 +94,80 @@ Test(dev_flush, a_failed_one_serves_nobody)
 	cr_assert_eq(dev_flush_up_to(&dev, written), -EIO);
 	happened.fails = false;
 	cr_assert_eq(flushes_for(written), 1);
+}
+
+/* ------------------------------------------------ flushes that begin and end */
+
+Test(dev_flush, begins_when_there_is_something_and_covers_what_was_before)
+{
+	struct dev_flush under_way;
+	uint64_t first = write_once(), second;
+
+	happened.flushes = 0;
+	dev_flush_begin(&dev, &under_way);
+	second = write_once();
+	cr_assert_eq(dev_flush_end(&under_way), 0);
+	cr_assert_eq(happened.flushes, 1);
+	cr_assert_eq(flushes_for(first), 0);
+	cr_assert_eq(flushes_for(second), 1, "it may have come too late");
+	happened.flushes = 0;
+	dev_flush_begin(&dev, &under_way);
+	cr_assert_eq(dev_flush_end(&under_way), 0);
+	cr_assert_eq(happened.flushes, 0);
+	write_once();
+	happened.fails = true;
+	dev_flush_begin(&dev, &under_way);
+	cr_assert_eq(dev_flush_end(&under_way), -EIO);
+	happened.fails = false;
+	cr_assert_eq(flushes_for(atomic_load(&dev.written)), 1, "not flushed yet");
+}
+
+Test(dev_flush, of_a_file_beside_writes_to_another)
+{
+	char path[] = "/tmp/blinkfs-test-flush.XXXXXX", byte = 'x';
+	int fd = mkstemp(path);
+	struct dev_flush under_way;
+	struct device *file;
+
+	cr_assert(fd >= 0 && ftruncate(fd, 8192) == 0);
+	close(fd);
+	cr_assert_eq(dev_open_file(&file, path, 0, 0), 0);
+	for (unsigned i = 0; i < 40; i++) {
+		cr_assert_eq(dev_write(file, &byte, 1, i), 0);
+		dev_flush_begin(file, &under_way);
+		cr_assert(under_way.needed);
+		/* Others flush meanwhile. */
+		if (i % 2)
+			cr_assert_eq(dev_flush(file), 0);
+		cr_assert_eq(dev_flush_end(&under_way), 0);
+		cr_assert_eq(atomic_load(&file->flushed), atomic_load(&file->written));
+	}
+	dev_close(file);
+	unlink(path);
+}
+
+Test(dev_flush, the_size_of_a_file_changes)
+{
+	char path[] = "/tmp/blinkfs-test-flush.XXXXXX", byte = 'x';
+	int fd = mkstemp(path);
+	struct device *file;
+
+	cr_assert(fd >= 0 && ftruncate(fd, 8192) == 0);
+	close(fd);
+	cr_assert_eq(dev_open_file(&file, path, 0, 0), 0);
+	cr_assert_eq(dev_write(file, &byte, 1, 9000), -EIO);
+	cr_assert_eq(dev_resize(file, 16384), 0);
+	cr_assert_eq(dev_write(file, &byte, 1, 9000), 0);
+	cr_assert_eq(dev_resize(file, 4096), 0);
+	cr_assert_eq(dev_read(file, &byte, 1, 9000), -EIO);
+	dev_close(file);
+	cr_assert_eq(dev_open_file(&file, path, DEV_READ_ONLY, 0), 0);
+	cr_assert_eq(file->size_bytes, 4096);
+	cr_assert_eq(dev_resize(file, 8192), -EROFS);
+	cr_assert_eq(dev_resize(file, 4096), 0);
+	dev_close(file);
+	/* A device that has no such operation. */
+	cr_assert_eq(dev_resize(&dev, 50), -EOPNOTSUPP);
+	cr_assert_eq(dev_resize(&dev, 100), 0);
+	unlink(path);
 }

@@ -394,8 +394,15 @@ static void judge_decoded(const struct geometry *geo)
 	uint64_t end = geo->block_count - 1;
 	uint64_t last = geo->groups_start + (uint64_t)(geo->group_count - 1) * geo->group_blocks;
 
-	cr_assert_leq(geo->dw_start + (uint64_t)geo->dw_slots * geo->page_blocks, geo->log_start);
-	cr_assert_leq(geo->log_start + geo->log_bytes / BLOCK_SIZE, geo->groups_start);
+	cr_assert_leq(geo->dw_start + (uint64_t)geo->dw_slots * geo->page_blocks, geo->home_start);
+	cr_assert_leq(geo->home_start, geo->groups_start);
+	if (geo->log_external)
+		cr_assert_eq(geo->log_start, 0);
+	else if (geo->log_start >= geo->groups_start)
+		cr_assert(geometry_is_in_group(geo, geo->log_start, geo->log_bytes / BLOCK_SIZE));
+	else
+		cr_assert(geo->log_start >= geo->home_start &&
+			  geo->log_start + geo->log_bytes / BLOCK_SIZE <= geo->groups_start);
 	cr_assert_lt(geo->groups_start, end);
 	cr_assert_leq(last + geo->page_blocks, end);
 	cr_assert_leq(geo->system_page + (1 + INDEX_COUNT) * geo->page_blocks, end);

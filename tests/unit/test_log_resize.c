@@ -1,4 +1,4 @@
-/* Resizing the log of a volume: what is refused, what is undone, who gets the blocks (INV-LOG-10). */
+/* Resizing the log of a volume: what is refused, undone, given to whom (INV-LOG-10). */
 #include "engine/log_resize.h"
 #include "engine/flush.h"
 #include "engine/space.h"
