@@ -9,11 +9,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -318,6 +320,61 @@ static void locks(void)
 	close(fd);
 }
 
+/* --- opening what is made --------------------------------------------------- */
+
+/* As an ordinary user: without what root may do in spite of modes. */
+static void drop_capabilities(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+
+	expect(syscall(SYS_capset, &header, none) == 0);
+}
+
+static void make_without_permissions(void)
+{
+	char byte;
+	int fd;
+
+	drop_capabilities();
+	fd = open("none", O_RDWR | O_CREAT | O_EXCL, 0);
+	expect(fd >= 0 && write(fd, "kept", 4) == 4 && pread(fd, &byte, 1, 3) == 1 && byte == 't');
+	close(fd);
+	expect_errno(open("none", O_RDONLY), EACCES);
+	expect_errno(open("none", O_RDWR | O_CREAT, 0666), EACCES);
+	fd = open("read_only", O_WRONLY | O_CREAT | O_TRUNC, 0444);
+	expect(fd >= 0 && write(fd, "kept", 4) == 4);
+	close(fd);
+	expect_contents("read_only", "kept");
+}
+
+/* A mode does not bind whoever makes the file, but everybody after. */
+static void open_what_was_made(void)
+{
+	struct stat st;
+	int fd;
+
+	expect_success(start(make_without_permissions));
+	expect(stat("none", &st) == 0 && (st.st_mode & 07777) == 0 && st.st_size == 4);
+
+	umask(027);
+	fd = open("masked", O_RDWR | O_CREAT, 0666);
+	expect(fd >= 0 && fstat(fd, &st) == 0 && (st.st_mode & 07777) == 0640);
+	expect(pwrite(fd, "old", 3, 0) == 3);
+	close(fd);
+	expect_errno(open("masked", O_RDWR | O_CREAT | O_EXCL, 0666), EEXIST);
+	fd = open("masked", O_RDWR | O_CREAT | O_TRUNC, 0666);
+	expect(fd >= 0 && fstat(fd, &st) == 0 && st.st_size == 0);
+	close(fd);
+	expect_errno(open(".", O_RDWR | O_CREAT, 0666), EISDIR);
+	expect(symlink("behind", "link") == 0);
+	fd = open("link", O_RDWR | O_CREAT, 0600);
+	expect(fd >= 0 && write(fd, "x", 1) == 1);
+	close(fd);
+	expect_contents("behind", "x");
+	expect_errno(open("link", O_RDWR | O_CREAT | O_EXCL, 0600), EEXIST);
+}
+
 /* --- all ----------------------------------------------------------------- */
 
 static const struct case_entry cases[] = {
@@ -334,6 +391,7 @@ static const struct case_entry cases[] = {
 	{"odd_names", odd_names},
 	{"file_handles", file_handles},
 	{"locks", locks},
+	{"open_what_was_made", open_what_was_made},
 };
 
 int main(int argc, char **argv)
