@@ -105,7 +105,11 @@ int core_unlink(struct core *core, view_t view, uint64_t parent, const char *nam
 		size_t name_len) must_check;
 int core_rmdir(struct core *core, view_t view, uint64_t parent, const char *name,
 	       size_t name_len) must_check;
-enum core_rename_flags { CORE_RENAME_NOREPLACE = 1 }; /* any other flag: -EINVAL */
+/*
+ * EXCHANGE: both names exist, of whatever types, and change places in one step.
+ * Both flags together, or any other: -EINVAL.
+ */
+enum core_rename_flags { CORE_RENAME_NOREPLACE = 1, CORE_RENAME_EXCHANGE = 2 };
 int core_rename(struct core *core, view_t view, uint64_t old_parent, const char *old_name,
 		size_t old_len, uint64_t new_parent, const char *new_name, size_t new_len,
 		unsigned flags) must_check;

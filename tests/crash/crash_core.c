@@ -43,6 +43,8 @@ static const char *const operations[] = {
 	"rename b a",                           /* over an existing file */
 	"rename d/c e/c",
 	"rename e g",
+	"exchange a d/c",
+	"exchange d b",                         /* a directory and a file */
 	"unlink b",
 	"unlink a",                             /* one of two links */
 	"hold d/c; unlink d/c",                 /* unlinked but open */
@@ -69,6 +71,7 @@ static const char *const scenarios[] = {
 	"trunc d/c 0; sync; flush; write d/c 65536 100 28; sync",
 	"write d/c 0 8192 29; trunc d/c 4; write d/c 65536 4096 30; sync",
 	"mkdir d/m; create d/m/q; write d/m/q 0 5000 31; rename d/m e/m; rmdir d; sync",
+	"exchange d/c e; exchange a d/l; sync; exchange d/c a; unlink b; exchange e d",
 	"create p; create q; create r; unlink q; flush; create q; unlink p; sync; flush",
 	"append b 600 32; append b 600 33; append b 600 34; append b 600 35; sync; trunc b 10",
 	"hold a; unlink a; unlink d/l; write d/c 0 10 36; drop a; purge; sync",

@@ -120,7 +120,8 @@ static int on_parent(struct core *core, const struct words *w)
 		rc = find_parent(core, w->q, &other, &other_name);
 		if (rc == 0) {
 			rc = core_rename(core, VIEW_BASE, parent.ino, name, len, other.ino,
-					 other_name, strlen(other_name), 0);
+					 other_name, strlen(other_name),
+					 w->verb[0] == 'e' ? CORE_RENAME_EXCHANGE : 0);
 			forget(core, &other);
 		}
 	}
@@ -204,8 +205,9 @@ int script_run(struct core *core, const char *statement)
 	struct volume *volume = core_volume(core);
 	struct words w = {0};
 	static const char *const of_parent[] = {"create", "mkdir", "symlink", "unlink", "rmdir",
-						"rename"};
-	static const char *const with_q[] = {"symlink", "link", "rename", "setx", "rmx"};
+						"rename", "exchange"};
+	static const char *const with_q[] = {"symlink", "link", "rename", "exchange", "setx",
+					     "rmx"};
 	const char *rest;
 	int at = 0;
 

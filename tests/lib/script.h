@@ -3,7 +3,7 @@
  * for crash and fault tests.
  *
  *	create P | mkdir P | symlink P TARGET | link P Q | unlink P | rmdir P
- *	rename P Q | write P OFFSET LEN SEED | append P LEN SEED | trunc P SIZE
+ *	rename P Q | exchange P Q | write P OFFSET LEN SEED | append P LEN SEED | trunc P SIZE
  *	setx P NAME LEN SEED | rmx P NAME | chmod P OCTAL
  *	hold P | drop P          keep a look-up (as an open file does), forget it
  *	fsync P | sync           durable: everything before

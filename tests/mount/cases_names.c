@@ -114,21 +114,35 @@ static void directories_into_each_other(void)
 	expect_errno(rename("a", "a/c/a"), EINVAL);
 }
 
-/* 6: exchange is not built: it says so and changes nothing */
+static int exchange(const char *a, const char *b)
+{
+	return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+}
+
+/* 6 */
 static void rename_flags(void)
 {
-	make_closed("a", "aa");
+	int fd = make("a", "aa");
+
 	make_closed("b", "bb");
-	if (renameat2(AT_FDCWD, "a", AT_FDCWD, "b", RENAME_EXCHANGE) == 0) {
-		expect_contents("a", "bb");
-		expect_contents("b", "aa");
-	} else {
-		expect(errno == EINVAL);
-		expect_contents("a", "aa");
-		expect_contents("b", "bb");
-	}
+	expect(exchange("a", "b") == 0);
+	expect_contents("a", "bb");
+	expect(pwrite(fd, "AA", 2, 0) == 2);
+	close(fd);
+	expect_contents("b", "AA");
+	expect_errno(exchange("a", "c"), ENOENT);
 	expect_errno(renameat2(AT_FDCWD, "a", AT_FDCWD, "b", 1 << 20), EINVAL);
 	expect(count_names(".") == 2);
+
+	expect(mkdir("d", 0755) == 0 && mkdir("d/e", 0755) == 0);
+	make_closed("d/e/f", "deep");
+	expect(exchange("a", "d/e") == 0); /* a file and a directory */
+	expect_contents("d/e", "bb");
+	expect_contents("a/f", "deep");
+	expect(links_of("d") == 2 && links_of("a") == 2);
+	expect_contents("a/../b", "AA"); /* its parent is another one */
+	expect_errno(exchange("a", "a/f"), EINVAL);
+	expect_errno(exchange("d/e", "d"), EINVAL);
 }
 
 /* 7 */
