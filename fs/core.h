@@ -93,6 +93,13 @@ int core_accessed(struct core *core, view_t view, uint64_t ino, enum core_atime 
 int core_create(struct core *core, view_t view, const struct core_cred *cred, uint64_t parent,
 		const char *name, size_t name_len, uint32_t mode, uint32_t rdev,
 		struct core_attr *attr) must_check; /* mkdir, mknod, creat by S_IF* */
+/*
+ * A file without a name (O_TMPFILE), (+1): core_link() may give it one as long as
+ * it is looked up; else it is reclaimed like any orphan.  `parent` is only who
+ * hands its group on.  mode: permissions.
+ */
+int core_tmpfile(struct core *core, view_t view, const struct core_cred *cred, uint64_t parent,
+		 uint32_t mode, struct core_attr *attr) must_check;
 int core_symlink(struct core *core, view_t view, const struct core_cred *cred, uint64_t parent,
 		 const char *name, size_t name_len, const char *target, size_t target_len,
 		 struct core_attr *attr) must_check;

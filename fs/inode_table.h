@@ -18,6 +18,10 @@
  *	             that takes the last name has committed; the entry is pinned then,
  *	             so the last to let go of it sees the flag
  *
+ *	INV-INODE-5  `linkable` is set, under the lock X, for an orphan that never had a
+ *	             name and may get one; it goes with the first name.  The entry
+ *	             lives as long as the look-up that made it, so no record needs it
+ *
  * Bound: the kernel holds the look-up counts and limits them by its memory; pins
  * are at most four a thread.
  */
@@ -35,6 +39,7 @@ struct inode {
 	struct range_lock_set ranges;
 	_Atomic uint64_t near_block;  /* volume block behind the last write: only a hint */
 	_Atomic bool orphan;          /* INV-INODE-4 */
+	_Atomic bool linkable;        /* INV-INODE-5 */
 	uint64_t lookups;             /* [lock: shard] */
 	uint32_t users;               /* [lock: shard] */
 	struct inode *next;           /* [lock: shard] */
