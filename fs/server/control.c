@@ -85,6 +85,7 @@ static struct core_attr dir_attr(const struct control *control)
 		.atime = control->opened,
 		.mtime = control->opened,
 		.ctime = control->opened,
+		.btime = control->opened,
 	};
 }
 
@@ -99,6 +100,7 @@ static struct core_attr snapshot_attr(const struct snapshot *snapshot)
 		.atime = snapshot->time,
 		.mtime = snapshot->time,
 		.ctime = snapshot->time,
+		.btime = snapshot->time,
 	};
 }
 
@@ -206,23 +208,29 @@ void control_forget(struct control *control, fuse_ino_t node, uint64_t count)
 	snapshot_free(dead);
 }
 
-void control_getattr(fuse_req_t req, fuse_ino_t node)
+int control_attr(struct control *control, fuse_ino_t node, struct core_attr *attr)
 {
-	struct control *control = req_server(req)->control;
-	struct core_attr attr = dir_attr(control);
+	struct snapshot *snapshot;
 	int rc = 0;
 
-	if (node_ino(node) != DIR_INO) {
-		struct snapshot *snapshot;
+	*attr = dir_attr(control);
+	if (node_ino(node) == DIR_INO)
+		return 0;
+	latch_s(&control->latch);
+	snapshot = *find_locked(control, node);
+	if (snapshot)
+		*attr = snapshot_attr(snapshot);
+	else
+		rc = -ESTALE;
+	unlatch_s(&control->latch);
+	return rc;
+}
 
-		latch_s(&control->latch);
-		snapshot = *find_locked(control, node);
-		if (snapshot)
-			attr = snapshot_attr(snapshot);
-		else
-			rc = -ESTALE;
-		unlatch_s(&control->latch);
-	}
+void control_getattr(fuse_req_t req, fuse_ino_t node)
+{
+	struct core_attr attr;
+	int rc = control_attr(req_server(req)->control, node, &attr);
+
 	reply_attr(req, rc, VIEW_CONTROL, &attr);
 }
 

@@ -2,7 +2,7 @@
  * The server: a FUSE mount over the file system core.  Only this folder knows
  * libfuse.
  *
- *	/dev/fuse -> worker.c (threads) -> rawinit.c (what libfuse does not know)
+ *	/dev/fuse -> worker.c (threads) -> rawinit.c, rawops.c (what libfuse does not know)
  *	          -> ops_*.c (one function per operation) -> fs/core.h
  *	                                                  -> control.c (.blinkfs)
  *

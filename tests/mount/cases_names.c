@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -389,6 +390,109 @@ static void open_what_was_made(void)
 	expect_errno(open("link", O_RDWR | O_CREAT | O_EXCL, 0600), EEXIST);
 }
 
+/* --- files without a name ---------------------------------------------------- */
+
+/* Older ones do not ask a FUSE server. */
+static bool kernel_at_least(unsigned major, unsigned minor)
+{
+	unsigned is_major = 0, is_minor = 0;
+	struct utsname name;
+
+	expect(uname(&name) == 0 && sscanf(name.release, "%u.%u", &is_major, &is_minor) == 2);
+	return is_major > major || (is_major == major && is_minor >= minor);
+}
+
+static int open_nameless(int flags)
+{
+	return open(".", O_TMPFILE | O_RDWR | flags, 0666);
+}
+
+static void link_descriptor(int fd, const char *name, int error)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (error)
+		expect_errno(linkat(AT_FDCWD, path, AT_FDCWD, name, AT_SYMLINK_FOLLOW), error);
+	else
+		expect(linkat(AT_FDCWD, path, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0);
+}
+
+static void nameless_files(void)
+{
+	struct stat st;
+	int fd;
+
+	umask(027);
+	fd = open_nameless(0);
+	if (fd < 0 && errno == EOPNOTSUPP && !kernel_at_least(6, 2))
+		return;
+	expect(fd >= 0 && count_names(".") == 0);
+	expect(write(fd, "first text", 10) == 10);
+	expect(fstat(fd, &st) == 0 && st.st_nlink == 0 && st.st_size == 10);
+	expect((st.st_mode & 07777) == 0640);
+	link_descriptor(fd, "named", 0);
+	expect(fstat(fd, &st) == 0 && st.st_nlink == 1);
+	expect(pwrite(fd, "FIRST", 5, 0) == 5);
+	close(fd);
+	expect_contents("named", "FIRST text");
+
+	fd = open_nameless(O_EXCL); /* never to be named */
+	expect(fd >= 0);
+	link_descriptor(fd, "other", ENOENT);
+	close(fd);
+
+	fd = open_nameless(0);
+	link_descriptor(fd, "named", EEXIST);
+	link_descriptor(fd, "second", 0);
+	expect(unlink("second") == 0);
+	link_descriptor(fd, "third", ENOENT);
+	close(fd);
+	expect_errno(open("named", O_TMPFILE | O_RDWR, 0600), ENOTDIR);
+	expect(count_names(".") == 1);
+}
+
+/* --- birth ------------------------------------------------------------------- */
+
+static struct statx_timestamp birth_of(const char *name)
+{
+	struct statx st;
+
+	expect(statx(AT_FDCWD, name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st) ==
+	       0);
+	expect((st.stx_mask & STATX_BTIME) || !kernel_at_least(6, 6));
+	return st.stx_btime;
+}
+
+static bool same_moment(struct statx_timestamp a, struct statx_timestamp b)
+{
+	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+static void time_of_birth(void)
+{
+	const struct timespec old[] = {{1000, 0}, {1000, 0}};
+	struct statx_timestamp born;
+	struct stat st;
+	struct statx stx;
+	int fd = make("f", "");
+
+	born = birth_of("f");
+	if (!kernel_at_least(6, 6))
+		return;
+	expect(fstat(fd, &st) == 0);
+	expect(born.tv_sec <= st.st_mtim.tv_sec + 1 && born.tv_sec >= st.st_mtim.tv_sec - 60);
+	expect(futimens(fd, old) == 0 && write(fd, "text", 4) == 4 && chmod("f", 0604) == 0);
+	close(fd);
+	expect(rename("f", "g") == 0);
+	expect(same_moment(birth_of("g"), born));
+	expect(statx(AT_FDCWD, "g", 0, STATX_BASIC_STATS | STATX_BTIME, &stx) == 0);
+	expect(stx.stx_size == 4 && stx.stx_mode == (S_IFREG | 0604) && stx.stx_nlink == 1);
+	expect(mkdir("d", 0755) == 0 && symlink("g", "l") == 0);
+	expect(birth_of("d").tv_sec >= born.tv_sec && birth_of("l").tv_sec >= born.tv_sec);
+	expect(mknod("pipe", S_IFIFO | 0600, 0) == 0 && birth_of("pipe").tv_sec >= born.tv_sec);
+}
+
 /* --- all ----------------------------------------------------------------- */
 
 static const struct case_entry cases[] = {
@@ -406,6 +510,8 @@ static const struct case_entry cases[] = {
 	{"file_handles", file_handles},
 	{"locks", locks},
 	{"open_what_was_made", open_what_was_made},
+	{"nameless_files", nameless_files},
+	{"time_of_birth", time_of_birth},
 };
 
 int main(int argc, char **argv)

@@ -270,7 +270,7 @@ static void rig_open(struct rig *rig, unsigned max_threads)
 	rig->kernel_fd = fd[0];
 	rig->session = fuse_session_new(&args, &ops, sizeof(ops), NULL);
 	check(rig->session && fuse_session_custom_io(rig->session, &socket_io, fd[1]) == 0);
-	check(workers_create(&rig->workers, rig->session, max_threads) == 0);
+	check(workers_create(&rig->workers, rig->session, max_threads, NULL, NULL) == 0);
 	check(pthread_create(&rig->server, NULL, server_main, rig) == 0);
 	send_request(rig, FUSE_INIT, INIT_UNIQUE, 0, &init, sizeof(init));
 	check(receive_reply(rig) == INIT_UNIQUE);
