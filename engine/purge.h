@@ -51,6 +51,12 @@ void purge_stage(struct mtr *m, uint64_t key, enum purge_kind kind, uint64_t ino
 		 uint64_t first, uint64_t end);
 
 /*
+ * Takes the purge record of an orphan back, in the latched leaves: it gets a name.
+ * Corruption when there is no such record.
+ */
+int purge_take_back(struct mtr *m, uint64_t key, uint64_t ino) must_check;
+
+/*
  * Frees the pending dead range of an inode by bounded mtrs (a writer has to
  * drain it first, INV-LOB-2).  The caller holds the inode's range lock over it.
  */

@@ -93,6 +93,18 @@ void purge_stage(struct mtr *m, uint64_t number, enum purge_kind kind, uint64_t 
 	mtr_put(m, INDEX_PURGE, key.bytes, key.len, &disk, sizeof(disk));
 }
 
+int purge_take_back(struct mtr *m, uint64_t number, uint64_t ino)
+{
+	struct purge_record record;
+	int rc = purge_record_lookup(m, number, &record);
+
+	if (rc == -BE_NOTFOUND || (rc == 0 && (record.kind != PURGE_ORPHAN || record.ino != ino)))
+		return corrupt_at(mtr_volume(m), 0, "inode without names", "has no purge record");
+	if (rc == 0)
+		purge_record_delete(m, number);
+	return rc;
+}
+
 int purge_change(struct volume *volume, const struct change *change)
 {
 	struct mtr *m;

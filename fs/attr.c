@@ -92,6 +92,23 @@ static bool time_is_valid(unsigned set, unsigned flag, struct timespec t)
 	return !(set & flag) || (t.tv_nsec >= 0 && t.tv_nsec < NSEC_PER_SEC);
 }
 
+/*
+ * After an unlink the kernel sends the change time that it gave the inode.  With
+ * the last name gone it is no news: the unlink has set ctime, and nobody reads it
+ * from the record any more, or link() will set it anew.  So nothing is logged.
+ */
+static bool is_for_nobody(struct core *core, const struct setattr_args *args)
+{
+	struct record record;
+
+	if (args->set != CORE_SET_CTIME ||
+	    record_read(core->volume, args->ino, &record, NULL) != 0 || record.nlink > 0)
+		return false;
+	record.ctime = args->attr->ctime;
+	record_attr(&record, args->ino, args->attr);
+	return true;
+}
+
 int core_setattr(struct core *core, view_t view, uint64_t ino, unsigned set, struct core_attr *attr)
 {
 	struct setattr_args args = {.ino = ino, .set = set, .attr = attr};
@@ -108,6 +125,8 @@ int core_setattr(struct core *core, view_t view, uint64_t ino, unsigned set, str
 	if (set == 0)
 		return core_getattr(core, view, ino, attr);
 	stat_add(&core->volume->stats, STAT_core_setattrs, 1);
+	if (core_view(view) == 0 && is_for_nobody(core, &args))
+		return core->volume->options.read_only ? -EROFS : 0;
 	return core_change(core, view, set & CORE_SET_SIZE ? truncate_once : setattr_once, &args);
 }
 

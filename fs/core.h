@@ -94,6 +94,13 @@ int core_accessed(struct core *core, view_t view, uint64_t ino, enum core_atime 
 int core_create(struct core *core, view_t view, const struct core_cred *cred, uint64_t parent,
 		const char *name, size_t name_len, uint32_t mode, uint32_t rdev,
 		struct core_attr *attr) must_check; /* mkdir, mknod, creat by S_IF* */
+/*
+ * A file without a name (O_TMPFILE), (+1): core_link() may give it one as long as
+ * it is looked up; else it is reclaimed like any orphan.  `parent` is only who
+ * hands its group on.  mode: permissions.
+ */
+int core_tmpfile(struct core *core, view_t view, const struct core_cred *cred, uint64_t parent,
+		 uint32_t mode, struct core_attr *attr) must_check;
 int core_symlink(struct core *core, view_t view, const struct core_cred *cred, uint64_t parent,
 		 const char *name, size_t name_len, const char *target, size_t target_len,
 		 struct core_attr *attr) must_check;
@@ -106,7 +113,11 @@ int core_unlink(struct core *core, view_t view, uint64_t parent, const char *nam
 		size_t name_len) must_check;
 int core_rmdir(struct core *core, view_t view, uint64_t parent, const char *name,
 	       size_t name_len) must_check;
-enum core_rename_flags { CORE_RENAME_NOREPLACE = 1 }; /* any other flag: -EINVAL */
+/*
+ * EXCHANGE: both names exist, of whatever types, and change places in one step.
+ * Both flags together, or any other: -EINVAL.
+ */
+enum core_rename_flags { CORE_RENAME_NOREPLACE = 1, CORE_RENAME_EXCHANGE = 2 };
 int core_rename(struct core *core, view_t view, uint64_t old_parent, const char *old_name,
 		size_t old_len, uint64_t new_parent, const char *new_name, size_t new_len,
 		unsigned flags) must_check;

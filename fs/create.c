@@ -1,6 +1,6 @@
 /*
  * New names: for new inodes (create, mkdir, mknod, symlink) and for old ones
- * (link).
+ * (link); and new inodes that have none yet (tmpfile).
  *
  * The directory is locked X, so which names it has stands still while the free
  * key is searched.  A new inode needs no lock: nobody knows its number before
@@ -9,6 +9,10 @@
  *
  * One mini-transaction: entry, directory's record, inode's record (and a long
  * symlink's LOB).  A crash leaves all of it or nothing.
+ *
+ * INV-LOB-2: a file without a name is made as an orphan, by the mini-transaction
+ * that inserts its purge record; the one that gives it a name takes the record
+ * back, or leaves it to the pending dead range that has none of its own.
  */
 #include "fs/core_internal.h"
 #include "fs/name.h"
@@ -278,6 +282,96 @@ int core_symlink(struct core *core, view_t view, const struct core_cred *cred, u
 	return core_change(core, view, create_once, &args);
 }
 
+/* --- no name yet --------------------------------------------------------- */
+
+static int commit_tmpfile(struct core *core, const struct create_args *args,
+			  const struct record *parent, uint64_t ino, uint64_t key)
+{
+	struct timespec now = os_realtime();
+	struct record record;
+	struct mtr *m;
+	int rc;
+
+	rc = mtr_begin(core->volume, 0, &m);
+	if (rc)
+		return rc;
+	record_want(m, ino);
+	purge_want(m, key);
+	do {
+		rc = mtr_latch(m);
+		if (rc)
+			break;
+		new_record(args, parent, now, &record);
+		orphan_stage(m, ino, &record, key);
+		record_put(m, ino, &record);
+		rc = mtr_commit(m);
+	} while (rc == -BE_AGAIN);
+	mtr_end(m);
+	if (rc == 0)
+		record_attr(&record, ino, args->attr);
+	return rc;
+}
+
+/* INV-INODE-4, INV-INODE-6: the inode's lock is held before purge can see it. */
+static int tmpfile_locked(struct core *core, const struct create_args *args,
+			  const struct record *parent, struct inode *inode)
+{
+	uint64_t key;
+	int rc = id_take(core->volume, COUNTER_PURGE, &key);
+
+	if (rc)
+		return rc;
+	inode_looked_up(&core->table, inode);
+	rc = commit_tmpfile(core, args, parent, inode->ino, key);
+	if (rc) {
+		inode_forget(&core->table, inode->ino, 1);
+		return rc;
+	}
+	atomic_store(&inode->orphan, true);
+	atomic_store(&inode->linkable, true);
+	return 0;
+}
+
+static int tmpfile_once(struct core *core, void *arg)
+{
+	const struct create_args *args = arg;
+	struct inode *inode;
+	struct record parent;
+	uint64_t ino = 0;
+	int rc;
+
+	rc = record_read(core->volume, args->parent, &parent, NULL);
+	if (rc == 0)
+		rc = judge_parent(&parent, false);
+	if (rc == 0)
+		rc = id_take(core->volume, COUNTER_INO, &ino);
+	if (rc == 0 && ino >> INO_BITS)
+		rc = -BE_NAMES;
+	if (rc == 0)
+		rc = lock_inode(core, ino, true, &inode);
+	if (rc)
+		return rc;
+	rc = tmpfile_locked(core, args, &parent, inode);
+	unlock_inode(core, inode, true);
+	if (rc == 0)
+		census_created(&core->census);
+	return rc;
+}
+
+int core_tmpfile(struct core *core, view_t view, const struct core_cred *cred, uint64_t parent,
+		 uint32_t mode, struct core_attr *attr)
+{
+	struct create_args args = {
+		.cred = cred,
+		.parent = parent,
+		.mode = S_IFREG | (mode & 07777),
+		.attr = attr,
+	};
+
+	stat_add(&core->volume->stats, STAT_core_creates, 1);
+	return core_change(core, view, tmpfile_once, &args);
+}
+
 /* --- another name -------------------------------------------------------- */
 
 struct link_args {
@@ -287,17 +381,43 @@ struct link_args {
 	struct core_attr *attr;
 };
 
-static int judge_link(const struct record *record)
+static struct inode *locked_inode(const struct lock_set *locks, uint64_t ino)
+{
+	unsigned i = 0;
+
+	while (i < locks->count && locks->inode[i]->ino != ino)
+		i++;
+	check(i < locks->count && latch_held_x(&locks->inode[i]->lock));
+	return locks->inode[i];
+}
+
+static int judge_link(const struct record *record, const struct inode *inode)
 {
 	if (S_ISDIR(record->mode))
 		return -EPERM;
-	if (record->nlink == 0)
+	if (record->nlink == 0 && !atomic_load(&inode->linkable))
 		return -ENOENT; /* what has lost its last name gets no new one */
 	return record->nlink >= LINKS_MAX ? -EMLINK : 0;
 }
 
+/* INV-LOB-2, of an inode without names. */
+static int stage_first_name(struct mtr *m, uint64_t ino, struct record *record)
+{
+	int rc = purge_take_back(m, record->purge_key, ino);
+
+	if (rc)
+		return rc;
+	if (record_has_dead(record))
+		purge_stage(m, record->purge_key, PURGE_DEAD, ino, record->lob, record->dead_first,
+			    record->dead_end);
+	else
+		record->purge_key = 0;
+	return 0;
+}
+
+/* `orphan_key`: of an inode without names; 0: it has one. */
 static int commit_link(struct core *core, const struct link_args *args,
-		       const struct name_entry *entry)
+		       const struct name_entry *entry, uint64_t orphan_key)
 {
 	struct timespec now = os_realtime();
 	struct record parent, record;
@@ -310,6 +430,8 @@ static int commit_link(struct core *core, const struct link_args *args,
 	name_want(m, entry);
 	record_want(m, args->parent);
 	record_want(m, args->ino);
+	if (orphan_key)
+		purge_want(m, orphan_key);
 	do {
 		rc = mtr_latch(m);
 		if (rc == 0)
@@ -318,6 +440,8 @@ static int commit_link(struct core *core, const struct link_args *args,
 			rc = record_get(core->volume, m, args->parent, &parent);
 		if (rc == 0)
 			rc = record_get(core->volume, m, args->ino, &record);
+		if (rc == 0 && orphan_key)
+			rc = stage_first_name(m, args->ino, &record);
 		if (rc)
 			break;
 		record_gains_name(&parent, false, now);
@@ -326,6 +450,7 @@ static int commit_link(struct core *core, const struct link_args *args,
 		record_put(m, args->parent, &parent);
 		record_put(m, args->ino, &record);
 		name_put(m, entry, args->ino, record.mode, args->name, args->name_len);
+		os_point("core:link_commit");
 		rc = mtr_commit(m);
 	} while (rc == -BE_AGAIN);
 	mtr_end(m);
@@ -341,6 +466,7 @@ static int link_once(struct core *core, void *arg)
 	struct name_entry entry;
 	struct record parent, record;
 	struct lock_set locks;
+	struct inode *inode;
 	int rc = judge_new_name(args->name, args->name_len);
 
 	if (rc)
@@ -348,9 +474,10 @@ static int link_once(struct core *core, void *arg)
 	rc = lock_inodes(core, inos, array_count(inos), &locks);
 	if (rc)
 		return rc;
+	inode = locked_inode(&locks, args->ino);
 	rc = record_read(core->volume, args->ino, &record, NULL);
 	if (rc == 0)
-		rc = judge_link(&record);
+		rc = judge_link(&record, inode);
 	if (rc == 0)
 		rc = find_free(core, args->parent, args->name, args->name_len, false, &parent,
 			       &entry);
@@ -359,9 +486,13 @@ static int link_once(struct core *core, void *arg)
 	if (rc)
 		goto out;
 	core_links_change(&locks, args->ino);
-	rc = commit_link(core, args, &entry);
-	if (rc)
+	rc = commit_link(core, args, &entry, record.nlink == 0 ? record.purge_key : 0);
+	if (rc) {
 		core_forget(core, args->ino, 1);
+		goto out;
+	}
+	atomic_store(&inode->orphan, false);
+	atomic_store(&inode->linkable, false);
 out:
 	unlock_inodes(core, &locks);
 	return rc;

@@ -24,6 +24,9 @@
  *	             that crosses that of an unlink could be counted twice and leave a
  *	             file that has a name with no links; for LINKS_SETTLE_NS nobody is
  *	             told to cache them
+ *	INV-INODE-6  `linkable` is set, under the lock X, for an orphan that never had a
+ *	             name and may get one; it goes with the first name.  The entry
+ *	             lives as long as the look-up that made it, so no record needs it
  *
  * Bound: the kernel holds the look-up counts and limits them by its memory; pins
  * are at most four a thread.
@@ -44,6 +47,7 @@ struct inode {
 	_Atomic uint64_t near_block;  /* volume block behind the last write: only a hint */
 	_Atomic bool orphan;          /* INV-INODE-4 */
 	_Atomic uint64_t links_changed; /* os_mono_ns(), 0: never (INV-INODE-5) */
+	_Atomic bool linkable;        /* INV-INODE-6 */
 	uint64_t lookups;             /* [lock: shard] */
 	uint32_t users;               /* [lock: shard] */
 	struct inode *next;           /* [lock: shard] */

@@ -6,12 +6,15 @@
  * moves and what it replaces, in order of their numbers (INV-LOCK-1).
  *
  *	INV-RENAME-1  a directory never becomes its own descendant: its new parent's
- *	              ancestors are read up to the root under the rename lock
- *	INV-RENAME-2  replacing changes the target's entry in place (INV-NAME-2)
+ *	              ancestors are read up to the root under the rename lock; in an
+ *	              exchange, those of both parents
+ *	INV-RENAME-2  replacing changes the target's entry in place (INV-NAME-2), an
+ *	              exchange both entries
  *
  * One mini-transaction: the old entry goes, the new one is put, up to four
  * records change, and a replaced inode without names becomes an orphan exactly
- * as by unlink.  A crash leaves the state before or after it.
+ * as by unlink.  An exchange changes the two entries and the same four records.
+ * A crash leaves the state before or after it.
  */
 #include "fs/core_internal.h"
 #include "fs/name.h"
@@ -29,6 +32,7 @@ struct rename_args {
 struct rename_plan {
 	struct name_entry old, new;
 	bool directory;          /* what moves is one */
+	bool other_directory;    /* exchange: what comes back is one */
 	bool orphans;            /* what it replaces loses its last name */
 	uint64_t purge_key;
 };
@@ -36,6 +40,11 @@ struct rename_plan {
 static bool changes_parent(const struct rename_args *args)
 {
 	return args->old_parent != args->new_parent;
+}
+
+static bool exchanges(const struct rename_args *args)
+{
+	return args->flags & CORE_RENAME_EXCHANGE;
 }
 
 static int find_both(struct core *core, const struct rename_args *args, struct rename_plan *plan)
@@ -48,7 +57,11 @@ static int find_both(struct core *core, const struct rename_args *args, struct r
 	if (!plan->old.found)
 		return -ENOENT;
 	plan->directory = plan->old.type == DT_DIR;
-	return name_find(core->volume, args->new_parent, args->new_name, args->new_len, &plan->new);
+	rc = name_find(core->volume, args->new_parent, args->new_name, args->new_len, &plan->new);
+	if (rc || !exchanges(args))
+		return rc;
+	plan->other_directory = plan->new.found && plan->new.type == DT_DIR;
+	return plan->new.found ? 0 : -ENOENT;
 }
 
 /*
@@ -99,6 +112,37 @@ static int judge_parents(struct core *core, const struct rename_args *args,
 	return check_ancestors(core, plan->old.child, args->new_parent);
 }
 
+/* The directory that gets one in exchange for something else. */
+static int judge_links(struct core *core, uint64_t parent, bool gets, bool gives)
+{
+	struct record record;
+	int rc;
+
+	if (!gets || gives)
+		return 0;
+	rc = record_read(core->volume, parent, &record, NULL);
+	return rc == 0 && record.nlink >= LINKS_MAX ? -EMLINK : rc;
+}
+
+/* Both parents are directories, and have a name, or they would be empty. */
+static int judge_exchange(struct core *core, const struct rename_args *args,
+			  const struct rename_plan *plan)
+{
+	int rc = 0;
+
+	if (!changes_parent(args))
+		return 0;
+	if (plan->directory)
+		rc = check_ancestors(core, plan->old.child, args->new_parent);
+	if (rc == 0 && plan->other_directory)
+		rc = check_ancestors(core, plan->new.child, args->old_parent);
+	if (rc == 0)
+		rc = judge_links(core, args->new_parent, plan->directory, plan->other_directory);
+	if (rc == 0)
+		rc = judge_links(core, args->old_parent, plan->other_directory, plan->directory);
+	return rc;
+}
+
 /* What is replaced. */
 static int judge_target(struct core *core, struct rename_plan *plan)
 {
@@ -144,8 +188,8 @@ static int judge(struct core *core, const struct rename_args *args, struct renam
 		return 1; /* two names of one inode: both stay */
 	if (plan->new.full)
 		return -BE_NAMES;
-	rc = judge_parents(core, args, plan);
-	if (rc == 0 && plan->new.found)
+	rc = exchanges(args) ? judge_exchange(core, args, plan) : judge_parents(core, args, plan);
+	if (rc == 0 && plan->new.found && !exchanges(args))
 		rc = judge_target(core, plan);
 	return rc ? rc : judge_distinct(core, args, plan);
 }
@@ -204,6 +248,32 @@ static void stage(struct mtr *m, const struct rename_args *args, const struct re
 	name_put(m, &plan->new, plan->old.child, r->moved.mode, args->new_name, args->new_len);
 }
 
+static void stage_exchange(struct mtr *m, const struct rename_args *args,
+			   const struct rename_plan *plan, struct rename_records *r,
+			   struct timespec now)
+{
+	struct record *to = changes_parent(args) ? &r->new_parent : &r->old_parent;
+
+	record_loses_name(&r->old_parent, plan->directory, now);
+	record_loses_name(to, plan->other_directory, now);
+	record_gains_name(&r->old_parent, plan->other_directory, now);
+	record_gains_name(to, plan->directory, now);
+	record_put(m, args->old_parent, &r->old_parent);
+	if (changes_parent(args))
+		record_put(m, args->new_parent, &r->new_parent);
+
+	if (plan->directory)
+		r->moved.parent = args->new_parent;
+	if (plan->other_directory)
+		r->target.parent = args->old_parent;
+	record_changed(&r->moved, now);
+	record_changed(&r->target, now);
+	record_put(m, plan->old.child, &r->moved);
+	record_put(m, plan->new.child, &r->target);
+	name_put(m, &plan->old, plan->new.child, r->target.mode, args->old_name, args->old_len);
+	name_put(m, &plan->new, plan->old.child, r->moved.mode, args->new_name, args->new_len);
+}
+
 static int commit_rename(struct core *core, const struct rename_args *args,
 			 const struct rename_plan *plan)
 {
@@ -230,7 +300,10 @@ static int commit_rename(struct core *core, const struct rename_args *args,
 			rc = get_records(core, m, args, plan, &records);
 		if (rc)
 			break;
-		stage(m, args, plan, &records, now);
+		if (exchanges(args))
+			stage_exchange(m, args, plan, &records, now);
+		else
+			stage(m, args, plan, &records, now);
 		os_point("core:rename_commit");
 		rc = mtr_commit(m);
 	} while (rc == -BE_AGAIN);
@@ -295,7 +368,7 @@ static int rename_once(struct core *core, void *arg)
 	inos[1] = args->new_parent;
 	inos[2] = seen.old.child;
 	inos[3] = seen.new.child;
-	moves_tree = seen.directory && changes_parent(args);
+	moves_tree = (seen.directory || seen.other_directory) && changes_parent(args);
 	if (moves_tree)
 		latch_x(&core->rename_lock);
 	rc = lock_inodes(core, inos, array_count(inos), &locks);
@@ -333,7 +406,7 @@ int core_rename(struct core *core, view_t view, uint64_t old_parent, const char 
 	};
 	int rc;
 
-	if (flags & ~(unsigned)CORE_RENAME_NOREPLACE)
+	if (flags != 0 && flags != CORE_RENAME_NOREPLACE && flags != CORE_RENAME_EXCHANGE)
 		return -EINVAL;
 	rc = judge_name(old_name, old_len);
 	if (rc == 0)

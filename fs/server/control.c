@@ -92,6 +92,7 @@ static struct core_attr dir_attr(const struct control *control, uint64_t ino)
 		.atime = control->opened,
 		.mtime = control->opened,
 		.ctime = control->opened,
+		.btime = control->opened,
 		.links_settled = true,
 	};
 }
@@ -108,6 +109,7 @@ static struct core_attr snapshot_attr(const struct snapshot *snapshot)
 		.atime = snapshot->time,
 		.mtime = snapshot->time,
 		.ctime = snapshot->time,
+		.btime = snapshot->time,
 		.links_settled = true,
 	};
 }
@@ -258,25 +260,33 @@ void control_forget(struct control *control, fuse_ino_t node, uint64_t count)
 	snapshot_free(dead);
 }
 
-void control_getattr(fuse_req_t req, fuse_ino_t node)
+int control_attr(struct control *control, fuse_ino_t node, struct core_attr *attr)
 {
-	struct control *control = req_server(req)->control;
-	struct core_attr attr = dir_attr(control, node_ino(node));
+	struct snapshot *snapshot;
 	int rc = 0;
 
 	if (node_ino(node) == COMMAND_INO) {
-		attr = command_attr(control);
-	} else if (!is_dir(node)) {
-		struct snapshot *snapshot;
-
-		latch_s(&control->latch);
-		snapshot = *find_locked(control, node);
-		if (snapshot)
-			attr = snapshot_attr(snapshot);
-		else
-			rc = -ESTALE;
-		unlatch_s(&control->latch);
+		*attr = command_attr(control);
+		return 0;
 	}
+	*attr = dir_attr(control, node_ino(node));
+	if (is_dir(node))
+		return 0;
+	latch_s(&control->latch);
+	snapshot = *find_locked(control, node);
+	if (snapshot)
+		*attr = snapshot_attr(snapshot);
+	else
+		rc = -ESTALE;
+	unlatch_s(&control->latch);
+	return rc;
+}
+
+void control_getattr(fuse_req_t req, fuse_ino_t node)
+{
+	struct core_attr attr;
+	int rc = control_attr(req_server(req)->control, node, &attr);
+
 	reply_attr(req, rc, VIEW_CONTROL, &attr);
 }
 

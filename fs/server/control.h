@@ -24,6 +24,7 @@ bool control_has_name(fuse_ino_t parent, const char *name);
 /* These answer requests about nodes of VIEW_CONTROL (look-up: and the directory itself). */
 void control_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 void control_getattr(fuse_req_t req, fuse_ino_t node);
+int control_attr(struct control *control, fuse_ino_t node, struct core_attr *attr) must_check;
 void control_read(fuse_req_t req, fuse_ino_t node, size_t len, uint64_t offset);
 void control_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, uint64_t offset);
 /* The kernel's own truncation and times; anything else is refused. */

@@ -5,8 +5,6 @@
 
 #include <errno.h>
 
-#define NODE_GENERATION 1 /* inode numbers are never reused (INV-ID-1) */
-
 void reply_stat_fill(view_t view, const struct core_attr *attr, struct stat *st)
 {
 	*st = (struct stat){

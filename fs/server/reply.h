@@ -11,6 +11,7 @@
 
 /* One owner: what the kernel knows stays true until it changes it itself. */
 #define CACHE_SECONDS (365.0 * 86400)
+#define NODE_GENERATION 1 /* inode numbers are never reused (INV-ID-1) */
 
 void reply_stat_fill(view_t view, const struct core_attr *attr, struct stat *st);
 void reply_entry_fill(view_t view, const struct core_attr *attr, struct fuse_entry_param *entry);

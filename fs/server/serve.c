@@ -22,6 +22,7 @@
 #include "fs/server/backup_serve.h"
 #include "fs/server/control.h"
 #include "fs/server/place.h"
+#include "fs/server/rawops.h"
 #include "fs/server/readahead.h"
 #include "fs/server/session.h"
 #include "fs/server/worker.h"
@@ -248,7 +249,8 @@ static void mount_is_live(void *arg)
 static int serve(struct server *server)
 {
 	struct stopper stopper = {.server = server};
-	int rc = workers_create(&server->workers, server->session, server->options->max_threads);
+	int rc = workers_create(&server->workers, server->session, server->options->max_threads,
+				rawops_serve, server);
 
 	if (!rc)
 		rc = stopper_start(&stopper);

@@ -2,12 +2,12 @@
  * The server: a FUSE mount over the file system core.  Only this folder knows
  * libfuse.
  *
- *	/dev/fuse -> worker.c (threads) -> rawinit.c (what libfuse does not know)
+ *	/dev/fuse -> worker.c (threads) -> rawinit.c, rawops.c (what libfuse does not know)
  *	          -> ops_*.c (one function per operation) -> fs/core.h
  *	                                                  -> control.c (.blinkfs)
  *
  * The server keeps no state per open file: a node id is an inode number with
- * the view in its high bits, and OPEN, OPENDIR and FLUSH are left
+ * the view in its high bits, and OPEN, OPENDIR, CREATE and FLUSH are left
  * unimplemented, so that the kernel does not even send them.  What the kernel
  * has looked up is counted by the core.
  *

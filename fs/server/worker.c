@@ -60,6 +60,8 @@ struct worker {
 
 struct workers {
 	struct fuse_session *session;
+	workers_first first;
+	void *first_arg;
 	unsigned max;
 	struct demand demand;
 	pthread_mutex_t lock;
@@ -272,7 +274,9 @@ static void serve(struct worker *worker)
 			break;
 		atomic_store_explicit(&worker->serving, true, memory_order_relaxed);
 		look_at_queue(worker);
-		fuse_session_process_buf(workers->session, &request);
+		if (!workers->first ||
+		    !workers->first(workers->first_arg, request.mem, (size_t)n))
+			fuse_session_process_buf(workers->session, &request);
 		atomic_store_explicit(&worker->serving, false, memory_order_relaxed);
 	} while (!fuse_session_exited(workers->session) && come_back(worker));
 	end_serving(workers, n < 0 ? n : 0);
@@ -305,7 +309,8 @@ static void stop_signal_handler(int signal)
 	(void)signal; /* only makes read() return */
 }
 
-int workers_create(struct workers **out, struct fuse_session *session, unsigned max_threads)
+int workers_create(struct workers **out, struct fuse_session *session, unsigned max_threads,
+		   workers_first first, void *first_arg)
 {
 	struct sigaction action = {.sa_handler = stop_signal_handler};
 	struct workers *workers;
@@ -318,6 +323,8 @@ int workers_create(struct workers **out, struct fuse_session *session, unsigned 
 		return -ENOMEM;
 	memset(workers, 0, bytes);
 	workers->session = session;
+	workers->first = first;
+	workers->first_arg = first_arg;
 	workers->max = max_threads;
 	pthread_mutex_init(&workers->lock, NULL);
 	pthread_cond_init(&workers->ended, NULL);

@@ -6,8 +6,12 @@
 
 #include "fs/server/server.h"
 
-int workers_create(struct workers **out, struct fuse_session *session,
-		   unsigned max_threads) must_check;
+/* Sees each request first; true: it has answered it. */
+typedef bool (*workers_first)(void *arg, const void *request, size_t len);
+
+/* first: NULL, libfuse gets all requests. */
+int workers_create(struct workers **out, struct fuse_session *session, unsigned max_threads,
+		   workers_first first, void *first_arg) must_check;
 /* Serves until the kernel has ended the connection or workers_stop() was called. */
 int workers_run(struct workers *workers) must_check;
 /* Waits, bounded, until no request is at hand or in work.  From another thread than a worker. */

@@ -41,8 +41,11 @@ static const char *const operations[] = {
 	"write b 100000 50 17",                 /* across a hole */
 	"rename a f",
 	"rename b a",                           /* over an existing file */
+	"tmplink d/t 9000 37",                  /* a file that had no name at first */
 	"rename d/c e/c",
 	"rename e g",
+	"exchange a d/c",
+	"exchange d b",                         /* a directory and a file */
 	"unlink b",
 	"unlink a",                             /* one of two links */
 	"hold d/c; unlink d/c",                 /* unlinked but open */
@@ -69,6 +72,8 @@ static const char *const scenarios[] = {
 	"trunc d/c 0; sync; flush; write d/c 65536 100 28; sync",
 	"write d/c 0 8192 29; trunc d/c 4; write d/c 65536 4096 30; sync",
 	"mkdir d/m; create d/m/q; write d/m/q 0 5000 31; rename d/m e/m; rmdir d; sync",
+	"tmplink t 20000 38; sync; write t 4096 100 39; tmplink s 10 40; unlink t; purge; sync",
+	"exchange d/c e; exchange a d/l; sync; exchange d/c a; unlink b; exchange e d",
 	"create p; create q; create r; unlink q; flush; create q; unlink p; sync; flush",
 	"append b 600 32; append b 600 33; append b 600 34; append b 600 35; sync; trunc b 10",
 	"hold a; unlink a; unlink d/l; write d/c 0 10 36; drop a; purge; sync",

@@ -93,6 +93,29 @@ struct words {
 	uint64_t a, b, c;
 };
 
+static int make_nameless(struct core *core, const struct words *w, uint64_t parent,
+			 const char *name)
+{
+	struct core_attr attr, linked;
+	uint8_t *buf = malloc(w->a + 1);
+	int rc;
+
+	check(buf != NULL);
+	fill(buf, w->a, w->b);
+	rc = core_tmpfile(core, VIEW_BASE, &cred, parent, 0644, &attr);
+	if (rc == 0) {
+		rc = core_write(core, VIEW_BASE, attr.ino, 0, buf, w->a, 0);
+		if (rc == 0)
+			rc = core_link(core, VIEW_BASE, attr.ino, parent, name, strlen(name),
+				       &linked);
+		if (rc == 0)
+			forget(core, &linked);
+		forget(core, &attr);
+	}
+	free(buf);
+	return rc;
+}
+
 static int on_parent(struct core *core, const struct words *w)
 {
 	struct core_attr parent, other, attr;
@@ -114,6 +137,8 @@ static int on_parent(struct core *core, const struct words *w)
 				  &attr);
 		if (rc == 0)
 			forget(core, &attr);
+	} else if (strcmp(w->verb, "tmplink") == 0) {
+		rc = make_nameless(core, w, parent.ino, name);
 	} else if (strcmp(w->verb, "unlink") == 0) {
 		rc = core_unlink(core, VIEW_BASE, parent.ino, name, len);
 	} else if (strcmp(w->verb, "rmdir") == 0) {
@@ -122,7 +147,8 @@ static int on_parent(struct core *core, const struct words *w)
 		rc = find_parent(core, w->q, &other, &other_name);
 		if (rc == 0) {
 			rc = core_rename(core, VIEW_BASE, parent.ino, name, len, other.ino,
-					 other_name, strlen(other_name), 0);
+					 other_name, strlen(other_name),
+					 w->verb[0] == 'e' ? CORE_RENAME_EXCHANGE : 0);
 			forget(core, &other);
 		}
 	}
@@ -220,8 +246,9 @@ int script_run(struct core *core, const char *statement)
 	struct volume *volume = core_volume(core);
 	struct words w = {0};
 	static const char *const of_parent[] = {"create", "mkdir", "symlink", "unlink", "rmdir",
-						"rename"};
-	static const char *const with_q[] = {"symlink", "link", "rename", "setx", "rmx"};
+						"rename", "exchange", "tmplink"};
+	static const char *const with_q[] = {"symlink", "link", "rename", "exchange", "setx",
+					     "rmx"};
 	const char *rest;
 	int at = 0;
 

@@ -3,8 +3,9 @@
  * for crash and fault tests.
  *
  *	create P | mkdir P | symlink P TARGET | link P Q | unlink P | rmdir P
- *	rename P Q | write P OFFSET LEN SEED | append P LEN SEED | trunc P SIZE
+ *	rename P Q | exchange P Q | write P OFFSET LEN SEED | append P LEN SEED | trunc P SIZE
  *	setx P NAME LEN SEED | rmx P NAME | chmod P OCTAL
+ *	tmplink P LEN SEED       a file made without a name, written, then named P
  *	hold P | drop P          keep a look-up (as an open file does), forget it
  *	fsync P | sync           durable: everything before
  *	flush | purge            write back and checkpoint; reclaim

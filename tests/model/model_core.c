@@ -142,7 +142,9 @@ static int do_core(struct model *m, const struct oracle_op *op, uint64_t *made)
 		return rig_rmdir(&m->rig, ino, name);
 	case OP_RENAME:
 		return core_rename(core, VIEW_BASE, ino, name, strlen(name), ino2, name2,
-				   strlen(name2), op->noreplace ? CORE_RENAME_NOREPLACE : 0);
+				   strlen(name2), op->noreplace  ? CORE_RENAME_NOREPLACE
+						  : op->exchange ? CORE_RENAME_EXCHANGE
+								 : 0);
 	case OP_WRITE:
 		return do_write(m, op, ino, 0);
 	case OP_APPEND:
@@ -263,6 +265,7 @@ static struct oracle_op choose(struct model *m)
 	op.seed = random_next(&m->random);
 	op.mode = (uint32_t)below(m, 01000);
 	op.noreplace = below(m, 4) == 0;
+	op.exchange = !op.noreplace && below(m, 3) == 0;
 	if (op.kind >= OP_WRITE) {
 		op.node = random_node(m);
 		op.name = (uint32_t)below(m, ORACLE_XATTRS_MAX);
@@ -562,7 +565,7 @@ static void run_op(struct model *m, bool may_fill)
 
 	if (op.kind == OP_UNLINK || op.kind == OP_RMDIR)
 		gone[0] = m->now->node[op.node]->child[op.name];
-	if (op.kind == OP_RENAME)
+	if (op.kind == OP_RENAME && !op.exchange)
 		gone[1] = m->now->node[op.node2]->child[op.name2];
 	want = oracle_apply(m->now, &op);
 	got = do_core(m, &op, &made);

@@ -189,6 +189,8 @@ static int judge_rename(struct oracle *o, const struct oracle_op *op, uint32_t m
 
 	if (target && op->noreplace)
 		return -EEXIST;
+	if (!target && op->exchange)
+		return -ENOENT;
 	if (target == moved)
 		return 1;
 	if (to->nlink == 0)
@@ -197,11 +199,33 @@ static int judge_rename(struct oracle *o, const struct oracle_op *op, uint32_t m
 		return -EINVAL;
 	if (!target)
 		return 0;
+	if (op->exchange)
+		return o->node[target]->type == S_IFDIR && op->node != op->node2 &&
+				       is_inside(o, op->node, target)
+			       ? -EINVAL
+			       : 0;
 	if (dir && o->node[target]->type != S_IFDIR)
 		return -ENOTDIR;
 	if (!dir && o->node[target]->type == S_IFDIR)
 		return -EISDIR;
 	return dir && !is_empty(o->node[target]) ? -ENOTEMPTY : 0;
+}
+
+static void exchange(struct oracle *o, const struct oracle_op *op, uint32_t moved, uint32_t other)
+{
+	struct oracle_node *from = o->node[op->node], *to = o->node[op->node2];
+	bool dir = o->node[moved]->type == S_IFDIR, other_dir = o->node[other]->type == S_IFDIR;
+
+	from->child[op->name] = other;
+	to->child[op->name2] = moved;
+	from->nlink += other_dir;
+	from->nlink -= dir;
+	to->nlink += dir;
+	to->nlink -= other_dir;
+	if (dir)
+		o->node[moved]->parent = op->node2;
+	if (other_dir)
+		o->node[other]->parent = op->node;
 }
 
 static int move(struct oracle *o, const struct oracle_op *op)
@@ -224,6 +248,10 @@ static int move(struct oracle *o, const struct oracle_op *op)
 	rc = judge_rename(o, op, moved, target, to);
 	if (rc)
 		return rc == 1 ? 0 : rc;
+	if (op->exchange) {
+		exchange(o, op, moved, target);
+		return 0;
+	}
 	dir = o->node[moved]->type == S_IFDIR;
 	from->child[op->name] = 0;
 	to->child[op->name2] = moved;

@@ -9,11 +9,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -112,21 +115,35 @@ static void directories_into_each_other(void)
 	expect_errno(rename("a", "a/c/a"), EINVAL);
 }
 
-/* 6: exchange is not built: it says so and changes nothing */
+static int exchange(const char *a, const char *b)
+{
+	return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+}
+
+/* 6 */
 static void rename_flags(void)
 {
-	make_closed("a", "aa");
+	int fd = make("a", "aa");
+
 	make_closed("b", "bb");
-	if (renameat2(AT_FDCWD, "a", AT_FDCWD, "b", RENAME_EXCHANGE) == 0) {
-		expect_contents("a", "bb");
-		expect_contents("b", "aa");
-	} else {
-		expect(errno == EINVAL);
-		expect_contents("a", "aa");
-		expect_contents("b", "bb");
-	}
+	expect(exchange("a", "b") == 0);
+	expect_contents("a", "bb");
+	expect(pwrite(fd, "AA", 2, 0) == 2);
+	close(fd);
+	expect_contents("b", "AA");
+	expect_errno(exchange("a", "c"), ENOENT);
 	expect_errno(renameat2(AT_FDCWD, "a", AT_FDCWD, "b", 1 << 20), EINVAL);
 	expect(count_names(".") == 2);
+
+	expect(mkdir("d", 0755) == 0 && mkdir("d/e", 0755) == 0);
+	make_closed("d/e/f", "deep");
+	expect(exchange("a", "d/e") == 0); /* a file and a directory */
+	expect_contents("d/e", "bb");
+	expect_contents("a/f", "deep");
+	expect(links_of("d") == 2 && links_of("a") == 2);
+	expect_contents("a/../b", "AA"); /* its parent is another one */
+	expect_errno(exchange("a", "a/f"), EINVAL);
+	expect_errno(exchange("d/e", "d"), EINVAL);
 }
 
 /* 7 */
@@ -318,6 +335,164 @@ static void locks(void)
 	close(fd);
 }
 
+/* --- opening what is made --------------------------------------------------- */
+
+/* As an ordinary user: without what root may do in spite of modes. */
+static void drop_capabilities(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+
+	expect(syscall(SYS_capset, &header, none) == 0);
+}
+
+static void make_without_permissions(void)
+{
+	char byte;
+	int fd;
+
+	drop_capabilities();
+	fd = open("none", O_RDWR | O_CREAT | O_EXCL, 0);
+	expect(fd >= 0 && write(fd, "kept", 4) == 4 && pread(fd, &byte, 1, 3) == 1 && byte == 't');
+	close(fd);
+	expect_errno(open("none", O_RDONLY), EACCES);
+	expect_errno(open("none", O_RDWR | O_CREAT, 0666), EACCES);
+	fd = open("read_only", O_WRONLY | O_CREAT | O_TRUNC, 0444);
+	expect(fd >= 0 && write(fd, "kept", 4) == 4);
+	close(fd);
+	expect_contents("read_only", "kept");
+}
+
+/* A mode does not bind whoever makes the file, but everybody after. */
+static void open_what_was_made(void)
+{
+	struct stat st;
+	int fd;
+
+	expect_success(start(make_without_permissions));
+	expect(stat("none", &st) == 0 && (st.st_mode & 07777) == 0 && st.st_size == 4);
+
+	umask(027);
+	fd = open("masked", O_RDWR | O_CREAT, 0666);
+	expect(fd >= 0 && fstat(fd, &st) == 0 && (st.st_mode & 07777) == 0640);
+	expect(pwrite(fd, "old", 3, 0) == 3);
+	close(fd);
+	expect_errno(open("masked", O_RDWR | O_CREAT | O_EXCL, 0666), EEXIST);
+	fd = open("masked", O_RDWR | O_CREAT | O_TRUNC, 0666);
+	expect(fd >= 0 && fstat(fd, &st) == 0 && st.st_size == 0);
+	close(fd);
+	expect_errno(open(".", O_RDWR | O_CREAT, 0666), EISDIR);
+	expect(symlink("behind", "link") == 0);
+	fd = open("link", O_RDWR | O_CREAT, 0600);
+	expect(fd >= 0 && write(fd, "x", 1) == 1);
+	close(fd);
+	expect_contents("behind", "x");
+	expect_errno(open("link", O_RDWR | O_CREAT | O_EXCL, 0600), EEXIST);
+}
+
+/* --- files without a name ---------------------------------------------------- */
+
+/* Older ones do not ask a FUSE server. */
+static bool kernel_at_least(unsigned major, unsigned minor)
+{
+	unsigned is_major = 0, is_minor = 0;
+	struct utsname name;
+
+	expect(uname(&name) == 0 && sscanf(name.release, "%u.%u", &is_major, &is_minor) == 2);
+	return is_major > major || (is_major == major && is_minor >= minor);
+}
+
+static int open_nameless(int flags)
+{
+	return open(".", O_TMPFILE | O_RDWR | flags, 0666);
+}
+
+static void link_descriptor(int fd, const char *name, int error)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (error)
+		expect_errno(linkat(AT_FDCWD, path, AT_FDCWD, name, AT_SYMLINK_FOLLOW), error);
+	else
+		expect(linkat(AT_FDCWD, path, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0);
+}
+
+static void nameless_files(void)
+{
+	struct stat st;
+	int fd;
+
+	umask(027);
+	fd = open_nameless(0);
+	if (fd < 0 && errno == EOPNOTSUPP && !kernel_at_least(6, 2))
+		return;
+	expect(fd >= 0 && count_names(".") == 0);
+	expect(write(fd, "first text", 10) == 10);
+	expect(fstat(fd, &st) == 0 && st.st_nlink == 0 && st.st_size == 10);
+	expect((st.st_mode & 07777) == 0640);
+	link_descriptor(fd, "named", 0);
+	expect(fstat(fd, &st) == 0 && st.st_nlink == 1);
+	expect(pwrite(fd, "FIRST", 5, 0) == 5);
+	close(fd);
+	expect_contents("named", "FIRST text");
+
+	fd = open_nameless(O_EXCL); /* never to be named */
+	expect(fd >= 0);
+	link_descriptor(fd, "other", ENOENT);
+	close(fd);
+
+	fd = open_nameless(0);
+	link_descriptor(fd, "named", EEXIST);
+	link_descriptor(fd, "second", 0);
+	expect(unlink("second") == 0);
+	link_descriptor(fd, "third", ENOENT);
+	close(fd);
+	expect_errno(open("named", O_TMPFILE | O_RDWR, 0600), ENOTDIR);
+	expect(count_names(".") == 1);
+}
+
+/* --- birth ------------------------------------------------------------------- */
+
+static struct statx_timestamp birth_of(const char *name)
+{
+	struct statx st;
+
+	expect(statx(AT_FDCWD, name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st) ==
+	       0);
+	expect((st.stx_mask & STATX_BTIME) || !kernel_at_least(6, 6));
+	return st.stx_btime;
+}
+
+static bool same_moment(struct statx_timestamp a, struct statx_timestamp b)
+{
+	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+static void time_of_birth(void)
+{
+	const struct timespec old[] = {{1000, 0}, {1000, 0}};
+	struct statx_timestamp born;
+	struct stat st;
+	struct statx stx;
+	int fd = make("f", "");
+
+	born = birth_of("f");
+	if (!kernel_at_least(6, 6))
+		return;
+	expect(fstat(fd, &st) == 0);
+	expect(born.tv_sec <= st.st_mtim.tv_sec + 1 && born.tv_sec >= st.st_mtim.tv_sec - 60);
+	expect(futimens(fd, old) == 0 && write(fd, "text", 4) == 4 && chmod("f", 0604) == 0);
+	close(fd);
+	expect(rename("f", "g") == 0);
+	expect(same_moment(birth_of("g"), born));
+	expect(statx(AT_FDCWD, "g", 0, STATX_BASIC_STATS | STATX_BTIME, &stx) == 0);
+	expect(stx.stx_size == 4 && stx.stx_mode == (S_IFREG | 0604) && stx.stx_nlink == 1);
+	expect(mkdir("d", 0755) == 0 && symlink("g", "l") == 0);
+	expect(birth_of("d").tv_sec >= born.tv_sec && birth_of("l").tv_sec >= born.tv_sec);
+	expect(mknod("pipe", S_IFIFO | 0600, 0) == 0 && birth_of("pipe").tv_sec >= born.tv_sec);
+}
+
 /* --- all ----------------------------------------------------------------- */
 
 static const struct case_entry cases[] = {
@@ -334,6 +509,9 @@ static const struct case_entry cases[] = {
 	{"odd_names", odd_names},
 	{"file_handles", file_handles},
 	{"locks", locks},
+	{"open_what_was_made", open_what_was_made},
+	{"nameless_files", nameless_files},
+	{"time_of_birth", time_of_birth},
 };
 
 int main(int argc, char **argv)

@@ -209,8 +209,11 @@ static int shuffle_step(struct worker *w)
 		return rig_unlink(&rig, dir, name);
 	case 4:
 		return rig_rmdir(&rig, dir, name);
-	case 5: case 6:
+	case 5:
 		return rig_rename(&rig, dir, name, dir2, name2);
+	case 6:
+		return core_rename(rig.core, VIEW_BASE, dir, name, strlen(name), dir2, name2,
+				   strlen(name2), CORE_RENAME_EXCHANGE);
 	case 7:
 		rc = lookup(dir, name, &attr);
 		if (rc)

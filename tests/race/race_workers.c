@@ -269,8 +269,9 @@ static void rig_open(struct rig *rig, unsigned max_threads)
 	check(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fd) == 0);
 	rig->kernel_fd = fd[0];
 	rig->session = fuse_session_new(&args, &ops, sizeof(ops), NULL);
+	fuse_opt_free_args(&args);
 	check(rig->session && fuse_session_custom_io(rig->session, &socket_io, fd[1]) == 0);
-	check(workers_create(&rig->workers, rig->session, max_threads) == 0);
+	check(workers_create(&rig->workers, rig->session, max_threads, NULL, NULL) == 0);
 	check(pthread_create(&rig->server, NULL, server_main, rig) == 0);
 	send_request(rig, FUSE_INIT, INIT_UNIQUE, 0, &init, sizeof(init));
 	check(receive_reply(rig) == INIT_UNIQUE);

@@ -137,6 +137,24 @@ Test(attr, truncate_sets_other_attributes_in_one)
 	cr_assert_eq(attr.blocks_512, 0);
 }
 
+/* What the kernel sends after each unlink under the writeback cache. */
+Test(attr, the_change_time_of_a_removed_file_is_not_logged)
+{
+	uint64_t f = rig_file(&rig, INO_ROOT, "f");
+	struct core_attr attr = {.ctime = {12345, 6}};
+	lsn_t before;
+
+	cr_assert_eq(core_unlink(rig.core, VIEW_BASE, INO_ROOT, "f", 1), 0);
+	before = log_next_lsn(rig.volume->log);
+	cr_assert_eq(set(f, CORE_SET_CTIME, &attr), 0);
+	cr_assert_eq(log_next_lsn(rig.volume->log), before);
+	cr_assert_eq(attr.ctime.tv_sec, 12345);
+	cr_assert_eq(attr.nlink, 0);
+	attr.mode = 0600;
+	cr_assert_eq(set(f, CORE_SET_MODE | CORE_SET_CTIME, &attr), 0);
+	cr_assert_eq(rig_attr(&rig, f).mode & 07777, 0600, "all else is");
+}
+
 /* CASES 26 */
 Test(attr, atime_follows_the_policy)
 {

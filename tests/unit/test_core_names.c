@@ -326,8 +326,9 @@ Test(names, rename_flags)
 
 	cr_assert_eq(core_rename(rig.core, VIEW_BASE, INO_ROOT, "a", 1, INO_ROOT, "b", 1,
 				 CORE_RENAME_NOREPLACE), -EEXIST);
-	cr_assert_eq(core_rename(rig.core, VIEW_BASE, INO_ROOT, "a", 1, INO_ROOT, "b", 1, 2),
-		     -EINVAL);
+	for (unsigned flags = 3; flags < 9; flags++)
+		cr_assert_eq(core_rename(rig.core, VIEW_BASE, INO_ROOT, "a", 1, INO_ROOT, "b", 1,
+					 flags), -EINVAL);
 	cr_assert_eq(ino_of(INO_ROOT, "a"), a);
 	cr_assert_eq(ino_of(INO_ROOT, "b"), b);
 	cr_assert_eq(core_rename(rig.core, VIEW_BASE, INO_ROOT, "a", 1, INO_ROOT, "c", 1,

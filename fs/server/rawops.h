@@ -1,0 +1,12 @@
+/*
+ * Operations that the protocol has and libfuse 3.14 does not know.
+ */
+#ifndef BLINKFS_SERVER_RAWOPS_H
+#define BLINKFS_SERVER_RAWOPS_H
+
+#include "fs/server/server.h"
+
+/* A request as it was read.  True: it was one of these, and has been answered. */
+bool rawops_serve(void *server, const void *request, size_t len);
+
+#endif
