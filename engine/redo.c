@@ -85,6 +85,8 @@ void redo_commit(struct redo *redo)
 	log_append(log, redo->records, redo->len, &ticket);
 	redo->reserved -= redo->len + MTR_TRAILER_BYTES;
 	os_point("redo:appended");
+	if (redo->appended)
+		redo->appended(redo->appended_arg);
 	for (unsigned i = 0; i < redo->changed_count; i++) {
 		if (redo->changed[i].initialised)
 			pool_initialised(redo->changed[i].frame, ticket.start);
