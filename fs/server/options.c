@@ -20,7 +20,7 @@ static const char usage[] =
 	"usage: blinkfs [-f] [-o OPTION,...] VOLUME DIR   mount VOLUME on DIR\n"
 	"       blinkfs dump ...                          look into a volume (blinkfs dump -h)\n"
 	"       blinkfs sync DIR                          make all that was done there durable\n"
-	"       blinkfs backup ...                        save a mounted volume (blinkfs backup -h)\n"
+	"       blinkfs backup ...                        save a mounted volume (backup -h)\n"
 	"       blinkfs restore ...                       make a volume of backups (restore -h)\n"
 	"       blinkfs -h | -V                           this text; the version\n"
 	"\n"
