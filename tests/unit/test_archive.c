@@ -218,6 +218,24 @@ Test(archive, full_directory_pauses_it_and_leaves_a_named_gap)
 	close(fd);
 }
 
+/* What was freed is of use again once the archive has what was in it. */
+Test(archive, freed_blocks_come_back)
+{
+	static uint8_t buf[1u << 20];
+
+	for (unsigned round = 0; round < 6; round++) {
+		uint64_t ino = rig_file(&rig, INO_ROOT, "large");
+
+		for (unsigned i = 0; i < 8; i++) {
+			int rc = rig_write(&rig, ino, i * sizeof(buf), buf, sizeof(buf));
+
+			cr_assert_eq(rc, 0, "round %u, MiB %u: %d", round, i, rc);
+		}
+		cr_assert_eq(rig_unlink(&rig, INO_ROOT, "large"), 0);
+		rig_purge(&rig);
+	}
+}
+
 static void newest_part(char path[256], const char *suffix)
 {
 	struct archive_list files;

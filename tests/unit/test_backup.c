@@ -213,8 +213,12 @@ Test(backup, damage_is_noticed)
 /* INV-BAK-1: everything that a backup held is let go, as far as anybody can see. */
 static void check_nothing_held(void)
 {
+	static uint8_t buf[65536];
 	struct space_counts counts;
 
+	cr_assert_eq(rig_write(&rig, rig_file(&rig, INO_ROOT, "brief"), 0, buf, sizeof(buf)), 0);
+	cr_assert_eq(rig_unlink(&rig, INO_ROOT, "brief"), 0);
+	rig_purge(&rig);
 	cr_assert_eq(flush_everything(rig.volume->flusher), 0);
 	space_advance(rig.volume->space);
 	space_count(rig.volume->space, &counts);
@@ -325,6 +329,59 @@ Test(backup, full_volume_says_so_while_blocks_are_held)
 	/* Let go, the space is there again. */
 	cr_assert_eq(rig_write(&rig, rig_file(&rig, INO_ROOT, "after"), 0, buf, sizeof(buf)), 0);
 	cr_assert_eq(restored(&fd, 1), 0);
+}
+
+static const char *step_at;
+static unsigned step_count;
+
+static void step_once(const char *point)
+{
+	if (step_at == NULL || strcmp(point, step_at) != 0)
+		return;
+	step_at = NULL;
+	backup_load_step(load, step_count);
+}
+
+static int take_beside(int base_fd, const char *point, unsigned steps)
+{
+	struct backup_progress result;
+	int fd;
+
+	step_at = point;
+	step_count = steps;
+	os_linux_set_point_handler(step_once);
+	fd = take(base_fd, &result);
+	os_linux_set_point_handler(NULL);
+	cr_assert_null(step_at, "%s was not reached", point);
+	return fd;
+}
+
+/*
+ * What the base has by its log alone lies in no place yet.  When the incremental leaves
+ * the page out and has to fetch it after all, it must be there (step 2).
+ */
+Test(backup, pages_that_were_left_out_are_as_the_base_has_them)
+{
+	int fds[2];
+
+	backup_load_step(load, 600);
+	fds[0] = take_beside(-1, "backup:begun", 60);
+	fds[1] = take_beside(fds[0], "backup:walked", 60);
+	cr_assert_eq(restored(fds, 2), 0);
+}
+
+/* Roots are raised, and all else happens, at each step. */
+Test(backup, changes_at_any_step)
+{
+	static const char *const points[] = {"backup:begun", "backup:root", "backup:page",
+					     "backup:walked"};
+
+	for (unsigned i = 0; i < array_count(points); i++) {
+		int fd = take_beside(-1, points[i], 250);
+
+		cr_assert_eq(restored(&fd, 1), 0);
+		close(fd);
+	}
 }
 
 static int second_rc;
