@@ -9,12 +9,14 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define SYNC_BYTES (4u << 20)       /* so much is written before it is synced */
 #define SYNC_NS 1000000000ull       /* or so long after the last time */
 #define RETRY_NS 5000000000ull      /* a paused archive looks for room */
 #define LOOK_NS 100000000ull
+#define RESUME_BYTES (16u << 20)    /* less room than that is not worth a new beginning */
 
 /* ------------------------------------------------------------- on and paused */
 
@@ -71,12 +73,19 @@ static int take_hold(struct archive *archive)
 	return archive_out_begin(archive, from);
 }
 
+static bool has_room(const struct archive *archive)
+{
+	struct statvfs figures;
+
+	return fstatvfs(archive->dir_fd, &figures) == 0 &&
+	       (uint64_t)figures.f_bavail * figures.f_frsize >= RESUME_BYTES;
+}
+
 static void resume_archive(struct archive *archive)
 {
 	struct volume *volume = archive->volume;
-	int rc;
+	int rc = has_room(archive) ? take_hold(archive) : -ENOSPC;
 
-	rc = take_hold(archive);
 	if (rc) {
 		archive_out_drop(archive, 0);
 		let_go(archive);

@@ -218,7 +218,10 @@ static int run(struct backup *b)
 		return rc;
 	b->progress.lsn = b->end;
 	os_point("backup:redone");
-	rc = backup_data(b);
+	/* Everything below e is listed afterwards (INV-WRITTEN-2). */
+	rc = flush_until(b->volume->flusher, b->end);
+	if (rc == 0)
+		rc = backup_data(b);
 	space_hold(b->volume->space, SPACE_HOLD_BACKUP, SPACE_UNHELD);
 	return rc ? rc : backup_finish_file(b);
 }
@@ -249,9 +252,12 @@ int backup_run(struct volume *volume, const struct backup_params *params,
 		return -EBUSY;
 	os_random_bytes(b.id, sizeof(b.id));
 	b.generation = log_epoch(volume->log);
+	/* Before c, so before e is chosen (INV-WRITTEN-1). */
+	written_begin(&volume->written, volume->geo.block_count);
 	page_buffer = backup_buffer(volume->geo.page_blocks, &b.page);
 	block_buffer = backup_buffer(1, &b.blocks);
 	rc = page_buffer && block_buffer ? run(&b) : -ENOMEM;
+	written_end(&volume->written, rc ? 0 : b.end);
 	/* INV-BAK-1 */
 	space_hold(volume->space, SPACE_HOLD_BACKUP, SPACE_UNHELD);
 	space_advance(volume->space);

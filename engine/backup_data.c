@@ -11,6 +11,9 @@
  * they have been in use ever since (a block that is freed leaves its leaf) and so
  * have not been written: the base has them.
  *
+ * Most blocks that such a leaf names are old, where files are large.  When the base is
+ * the last backup of this mount, written.h knows those that are new.
+ *
  * Blocks are read when no log is held any more; they are what they were at e, since
  * what was freed later has not been given out again (INV-LOG-7).  Each is compared
  * with its checksum.  One that does not match is copied as it is and counted:
@@ -33,15 +36,17 @@ struct data_copy {
 	uint8_t *payload;    /* BACKUP_CHUNK_BLOCKS_MAX blocks */
 	uint64_t *copied;    /* a bit for each block of the volume: clones share extents */
 	uint64_t began_ns;
+	bool by_map;         /* the last backup is the base: written.h knows what is new */
 };
 
+/* True: the backup has it, or its base does. */
 static bool set_copied(struct data_copy *d, uint64_t block)
 {
 	uint64_t bit = 1ull << block % 64, *word = &d->copied[block / 64];
 	bool was = *word & bit;
 
 	*word |= bit;
-	return was;
+	return was || (d->by_map && !written_has(&d->b->volume->written, block));
 }
 
 /* So many bytes a second and no more. */
@@ -156,6 +161,7 @@ int backup_data(struct backup *b)
 	uint8_t *buffer = backup_buffer(BACKUP_CHUNK_BLOCKS_MAX, &d.payload);
 	int rc = 0;
 
+	d.by_map = written_knows(&b->volume->written, b->params->since);
 	d.copied = calloc(b->volume->geo.block_count / 64 + 1, sizeof(*d.copied));
 	if (buffer == NULL || d.copied == NULL)
 		rc = -ENOMEM;

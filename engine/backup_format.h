@@ -111,7 +111,7 @@ struct disk_archive_header {
 	le64 generation;
 	le64 first;
 	le64 end;              /* 0: unfinished */
-	le64 after_generation; /* what it continues; with a gap, what was archived last; 0: nothing */
+	le64 after_generation; /* what it continues; with a gap, what came last; 0: nothing */
 	le64 after_lsn;
 	le32 flags;            /* enum archive_flags */
 	le32 reserved0;

@@ -192,6 +192,7 @@ static int walk_tree(struct backup *b, struct tree *tree)
 	if (rc)
 		return rc;
 	level = tree_page(b->page)->head.level;
+	os_point("backup:root");
 	/* A level that is added later consists of new pages, and the root. */
 	for (unsigned l = level + 1; l-- > 0 && rc == 0;)
 		rc = walk_level(b, tree, l, l == level ? tree->root : 0);

@@ -462,9 +462,22 @@ static void tell_space(struct mtr *m)
 	}
 }
 
+/* For the next incremental backup (INV-WRITTEN-2). */
+static void note_written(void *arg)
+{
+	struct mtr *m = arg;
+
+	for (unsigned i = 0; i < m->data_count; i++)
+		written_note(&m->volume->written, m->data[i].start, m->data[i].count);
+}
+
 static void apply(struct mtr *m)
 {
 	note_data(m);
+	if (m->data_count > 0) {
+		m->redo.appended = note_written;
+		m->redo.appended_arg = m;
+	}
 	for (unsigned i = 0; i < m->leaf_count; i++)
 		apply_leaf(m, &m->leaf[i]);
 	apply_bits(m);

@@ -131,6 +131,8 @@ void redo_commit(struct redo *redo)
 	log_append_copy(log, &append, redo->records, &ticket);
 	redo->reserved -= redo->len + MTR_TRAILER_BYTES;
 	os_point("redo:appended");
+	if (redo->appended)
+		redo->appended(redo->appended_arg);
 	for (unsigned i = 0; i < redo->changed_count; i++)
 		changed(redo, i, &ticket);
 	log_listed(log, &ticket);

@@ -35,6 +35,9 @@ struct redo {
 		bool value;
 	} late;
 	lsn_t lsn;           /* end, after redo_commit() */
+	/* Called with the LSN known and nobody yet told that it is listed; or NULL. */
+	void (*appended)(void *arg);
+	void *appended_arg;
 };
 
 int redo_begin(struct redo *redo, struct volume *volume, uint64_t log_bytes) must_check;

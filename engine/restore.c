@@ -215,8 +215,8 @@ static int judge_order(const struct restore *restore, const struct disk_backup_h
 
 	if (restore->lsn == 0)
 		return base == 0 ? 0
-				 : refuse(name, "an incremental backup; a full one has to come first",
-					  -BE_ORDER);
+				 : refuse(name, "an incremental backup; a full one has to come "
+						"first", -BE_ORDER);
 	if (base == 0)
 		return refuse(name, "a full backup can only come first", -BE_ORDER);
 	if (memcmp(head->uuid, restore->sb.uuid, sizeof(head->uuid)) != 0)

@@ -199,8 +199,8 @@ static int apply_files(struct log_replay *l, lsn_t until)
 	if (stopped || until == UINT64_MAX || l->restore->lsn >= until)
 		return 0;
 	message(LOG_ERR,
-		"%s: the archive ends, or has a gap, at LSN %" PRIu64 ", before the wanted %" PRIu64,
-		l->dir, l->restore->lsn, until);
+		"%s: the archive ends, or has a gap, at LSN %" PRIu64
+		", before the wanted %" PRIu64, l->dir, l->restore->lsn, until);
 	return -BE_ORDER;
 }
 

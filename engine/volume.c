@@ -339,6 +339,7 @@ static void free_parts(struct volume *volume)
 	if (volume->pool)
 		pool_close(volume->pool);
 	archive_close(volume->archive);
+	written_free(&volume->written);
 	log_close(volume->log);
 	free(volume->incomplete);
 }

@@ -17,6 +17,7 @@
 #include "engine/format.h"
 #include "engine/tree.h"
 #include "engine/tunables.h"
+#include "engine/written.h"
 #include "log/log.h"
 
 struct archive;
@@ -82,6 +83,7 @@ struct volume {
 	struct purge *purge;
 	struct archive *archive;   /* NULL: never asked for */
 	_Atomic bool backing_up;   /* one backup at a time */
+	struct written written;    /* since the last one */
 	struct waitq hold_queue;   /* archive and backup, who keep the log from being reused */
 	struct tree index[INDEX_COUNT];
 	_Atomic uint32_t smo;      /* enum smo_mode; each operation looks once */

@@ -16,7 +16,7 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 
 	/*
 	 * Not wanted among libfuse's defaults: ATOMIC_O_TRUNC (there is no OPEN
-	 * that could truncate), AUTO_INVAL_DATA (one owner), IOCTL_DIR, and
+	 * that could truncate), AUTO_INVAL_DATA (one owner), and
 	 * HANDLE_KILLPRIV, whose second version rawinit.c grants.
 	 */
 	conn->want = 0;
@@ -25,6 +25,7 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
 	want(conn, FUSE_CAP_NO_OPEN_SUPPORT | FUSE_CAP_NO_OPENDIR_SUPPORT);
 	want(conn, FUSE_CAP_CACHE_SYMLINKS);
+	want(conn, FUSE_CAP_IOCTL_DIR); /* backup_ioctl.h */
 	want(conn, FUSE_CAP_EXPORT_SUPPORT);
 	if (options->writeback)
 		want(conn, FUSE_CAP_WRITEBACK_CACHE);

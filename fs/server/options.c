@@ -22,7 +22,7 @@ static const char usage[] =
 	"       blinkfs dump ...                          look into a volume (blinkfs dump -h)\n"
 	"       blinkfs sync DIR                          make all that was done there durable\n"
 	"       blinkfs log-resize DIR SIZE               give its redo log another size\n"
-	"       blinkfs backup ...                        save a mounted volume (blinkfs backup -h)\n"
+	"       blinkfs backup ...                        save a mounted volume (backup -h)\n"
 	"       blinkfs restore ...                       make a volume of backups (restore -h)\n"
 	"       blinkfs -h | -V                           this text; the version\n"
 	"\n"

@@ -43,7 +43,8 @@ static void op_make(uint64_t seed, unsigned number, struct op *op)
 	op->kind = (enum kind)(random_next(&random) % KINDS);
 	op->a = (unsigned)(random_next(&random) % SLOTS);
 	op->b = (unsigned)(random_next(&random) % NAMES);
-	op->len = (size_t)(random_next(&random) % (random_next(&random) % 4 ? 9000 : BYTES_MAX)) + 1;
+	op->len = (size_t)(random_next(&random) % 4 ? 9000 : BYTES_MAX);
+	op->len = (size_t)(random_next(&random) % op->len) + 1;
 	op->offset = (size_t)(random_next(&random) % (BYTES_MAX - op->len + 1));
 }
 

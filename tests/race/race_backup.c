@@ -269,7 +269,7 @@ int main(int argc, char **argv)
 	uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
 
 	os_linux_set_point_handler(yield_at);
-	for (unsigned i = 0; i < 2 * test_scale(); i++) {
+	for (unsigned i = 0; i < test_scale(); i++) {
 		chain(seed + i);
 		archived(seed + i);
 	}
