@@ -14,7 +14,8 @@
  * completes it; recovery completes the rest.
  *
  * A merge is one mtr over left page, right page and parent: the right page's
- * records move left, the right page turns DEAD.
+ * records move left, the right page turns DEAD.  A root with one child takes its
+ * contents in.
  *
  * Invariants (tree_check()):
  *	INV-TREE-1  a page is merged only into a left neighbour under the same parent,
@@ -23,9 +24,10 @@
  *	INV-TREE-2  on each level the fences of consecutive pages meet: high = next low
  *	INV-TREE-3  each page but a root, and but the right half of an INCOMPLETE
  *	            split, has exactly one entry in its parent, whose key is its low
- *	INV-TREE-4  a page's level and index never change while it is reachable, the
- *	            root's level only grows
+ *	INV-TREE-4  a page's level and index never change while it is reachable, but for
+ *	            the level of the root, under its X latch
  *	INV-TREE-5  a low fence never changes; a high fence changes under X of its page
+ *	INV-TREE-6  nobody waits for a latch while he holds a DEAD page
  */
 #ifndef BLINKFS_ENGINE_TREE_H
 #define BLINKFS_ENGINE_TREE_H
@@ -78,9 +80,11 @@ int tree_get(struct tree *tree, const void *key, size_t key_len, void *value, si
 	     size_t *len) must_check;
 
 /*
- * Forward cursor.  It works on a private copy of one leaf at a time, so no
- * latch or pin is held between calls, and an entry that exists throughout is
- * seen exactly once.  The copy may be stale by the time it is read.
+ * Cursor.  It works on a private copy of one leaf at a time, so no latch or pin
+ * is held between calls, and an entry that exists throughout is seen exactly
+ * once, in either direction.  The copy may be stale by the time it is read.
+ *
+ * It stands between two entries: next passes the one behind, prev the one in front.
  *
  *	struct tree_cursor c;
  *	int rc = tree_cursor_open(&c, tree, from, from_len);
@@ -91,7 +95,7 @@ int tree_get(struct tree *tree, const void *key, size_t key_len, void *value, si
 struct tree_cursor {
 	struct tree *tree;
 	uint8_t *copy;            /* page_size bytes, owned */
-	unsigned slot;
+	unsigned slot;            /* of the entry behind it */
 	bool in_epoch;            /* the caller is inside an epoch and has tickets */
 	struct key key;
 	const uint8_t *value;     /* points into the copy, valid until the next call */
@@ -99,6 +103,9 @@ struct tree_cursor {
 };
 int tree_cursor_open(struct tree_cursor *cursor, struct tree *tree, const void *from,
 		     size_t from_len) must_check;
+/* In front of the first entry >= from; an empty key: behind the last entry of all. */
+int tree_cursor_open_before(struct tree_cursor *cursor, struct tree *tree, const void *from,
+			    size_t from_len) must_check;
 /*
  * For a caller that has taken two pool tickets and then entered an epoch, which it
  * keeps over the whole walk and after.
@@ -106,6 +113,7 @@ int tree_cursor_open(struct tree_cursor *cursor, struct tree *tree, const void *
 int tree_cursor_open_in_epoch(struct tree_cursor *cursor, struct tree *tree, const void *from,
 			      size_t from_len) must_check;
 int tree_cursor_next(struct tree_cursor *cursor) must_check;
+int tree_cursor_prev(struct tree_cursor *cursor) must_check; /* -BE_END at the beginning */
 void tree_cursor_close(struct tree_cursor *cursor);
 
 /* Verifies INV-TREE-* and INV-PAGE-* on a quiet tree. */
@@ -136,7 +144,10 @@ int tree_split(struct tree *tree, const struct key *at, unsigned level,
 /* Installs the parent entry that the page which covers key lacks; 0 also when it lacks none. */
 int tree_complete_split(struct tree *tree, const struct key *key, unsigned level,
 			unsigned mtr_flags) must_check;
-/* Merges a sparse page that covers key with a neighbour, if the invariants allow; best effort. */
+/*
+ * Merges a sparse page that covers key with a neighbour, if the invariants allow, and
+ * so on upwards; lowers the root when it has one child.  Best effort.
+ */
 int tree_shrink(struct tree *tree, const struct key *key, unsigned level) must_check;
 /* Log bytes of one structure change at most: what its reservation asks for. */
 uint64_t tree_smo_log_bytes(uint32_t page_size);

@@ -56,9 +56,17 @@ static inline void tree_unlatch(struct frame *frame, enum latch_mode mode)
 int tree_descend(struct tree *tree, const struct key *key, unsigned level, enum latch_mode mode,
 		 struct frame **out) must_check;
 
+/*
+ * The page that covers what lies just below key, latched S: low fence < key <= high
+ * fence.  An empty key is the end of the index.
+ */
+int tree_descend_before(struct tree *tree, const struct key *key, unsigned level,
+			struct frame **out) must_check;
+
 /* The same for reading: S, with the index latch S where smo=index-latch. */
 int tree_find(struct tree *tree, const struct key *key, unsigned level,
 	      struct frame **out) must_check;
+int tree_find_leaf_before(struct tree *tree, const struct key *key, struct frame **out) must_check;
 
 /*
  * tree_classic.c: from a parent, latched S, to its child, so that nobody can change

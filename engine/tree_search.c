@@ -37,8 +37,51 @@ static int step_down(struct tree *tree, struct frame *parent, uint64_t child, en
 	return step(tree, child, mode, out);
 }
 
-int tree_descend(struct tree *tree, const struct key *key, unsigned level, enum latch_mode mode,
-		 struct frame **out)
+/*
+ * What is looked for: the page that covers a key; or, `before`, the one that covers what
+ * lies just below it, so that its low fence < key <= its high fence.  Before an empty
+ * key: the last page.
+ */
+struct target {
+	const struct key *key;
+	bool before;
+};
+
+static bool lies_right(const void *page, const struct target *target)
+{
+	const struct disk_tree_page *tree = tree_page(page);
+	const struct key *key = target->key;
+
+	if (!target->before)
+		return page_is_left_of(page, key->bytes, key->len);
+	return tree->high_len > 0 && (key->len == 0 || key_compare(key->bytes, key->len, tree->high,
+								   tree->high_len) > 0);
+}
+
+static bool lies_left(const void *page, const struct target *target)
+{
+	const struct disk_tree_page *tree = tree_page(page);
+	const struct key *key = target->key;
+	int order = key_compare(key->bytes, key->len, tree->low, tree->low_len);
+
+	return target->before ? key->len > 0 && order <= 0 : order < 0;
+}
+
+static unsigned child_slot(const void *page, const struct target *target)
+{
+	const struct key *key = target->key;
+	bool exact;
+
+	if (!target->before)
+		return page_child_slot(page, key->bytes, key->len);
+	if (key->len == 0)
+		return page_slots(page) - 1;
+	/* INV-PAGE-3, and the low fence lies below the key. */
+	return page_lower_bound(page, key->bytes, key->len, &exact) - 1;
+}
+
+static int descend(struct tree *tree, const struct target *target, unsigned level,
+		   enum latch_mode mode, struct frame **out)
 {
 	struct stats *stats = &tree->volume->stats;
 	uint64_t pageno = tree->root;
@@ -63,7 +106,7 @@ int tree_descend(struct tree *tree, const struct key *key, unsigned level, enum 
 			continue;
 		}
 		expected = page_level;
-		if (page_is_left_of(page, key->bytes, key->len)) {
+		if (lies_right(page, target)) {
 			pageno = le64_get(tree_page(page)->right);
 			leave(frame, now);
 			stat_add(stats, STAT_tree_right_moves, 1);
@@ -72,7 +115,7 @@ int tree_descend(struct tree *tree, const struct key *key, unsigned level, enum 
 			continue;
 		}
 		/* Low fences never change (INV-TREE-5): only damage leads too far right. */
-		if (!page_covers(page, key->bytes, key->len)) {
+		if (lies_left(page, target)) {
 			leave(frame, now);
 			return corrupt_at(tree->volume, pageno, "tree_descend",
 					  "low fence above the key that led here");
@@ -96,7 +139,7 @@ int tree_descend(struct tree *tree, const struct key *key, unsigned level, enum 
 			return corrupt_at(tree->volume, pageno, "tree_descend",
 					  "internal page without entries");
 		}
-		pageno = page_child(page, page_child_slot(page, key->bytes, key->len));
+		pageno = page_child(page, child_slot(page, target));
 		expected = page_level - 1;
 		/* X only where it may be needed: on the wanted level. */
 		now = expected == level ? mode : LATCH_S;
@@ -105,11 +148,27 @@ int tree_descend(struct tree *tree, const struct key *key, unsigned level, enum 
 	return rc ? rc : corrupt_at(tree->volume, pageno, "tree_descend", "the path does not end");
 }
 
+int tree_descend(struct tree *tree, const struct key *key, unsigned level, enum latch_mode mode,
+		 struct frame **out)
+{
+	const struct target target = {.key = key};
+
+	return descend(tree, &target, level, mode, out);
+}
+
+int tree_descend_before(struct tree *tree, const struct key *key, unsigned level,
+			struct frame **out)
+{
+	const struct target target = {.key = key, .before = true};
+
+	return descend(tree, &target, level, LATCH_S, out);
+}
+
 /*
  * For who reads: where the classic protocol rules, the index latch is held S until the
  * page is latched.  Who changes holds it already.
  */
-int tree_find(struct tree *tree, const struct key *key, unsigned level, struct frame **out)
+static int find(struct tree *tree, const struct target *target, unsigned level, struct frame **out)
 {
 	bool latched = volume_smo(tree->volume) == SMO_INDEX_LATCH &&
 		       !latch_held(&tree->index_latch);
@@ -117,10 +176,24 @@ int tree_find(struct tree *tree, const struct key *key, unsigned level, struct f
 
 	if (latched)
 		tree_latch_index_s(tree);
-	rc = tree_descend(tree, key, level, LATCH_S, out);
+	rc = descend(tree, target, level, LATCH_S, out);
 	if (latched)
 		unlatch_s(&tree->index_latch);
 	return rc;
+}
+
+int tree_find(struct tree *tree, const struct key *key, unsigned level, struct frame **out)
+{
+	const struct target target = {.key = key};
+
+	return find(tree, &target, level, out);
+}
+
+int tree_find_leaf_before(struct tree *tree, const struct key *key, struct frame **out)
+{
+	const struct target target = {.key = key, .before = true};
+
+	return find(tree, &target, 0, out);
 }
 
 int tree_locate(struct tree *tree, const struct key *key, unsigned level, struct frame **out)

@@ -317,8 +317,12 @@ static int try_split(struct smo *smo, const struct key *at, unsigned level, stru
 	if (rc)
 		return rc;
 	rc = find_both(smo, at, level, &parent, &left);
+	if (rc == -BE_NOTFOUND) {
+		*result = SPLIT_DONE; /* the root has been lowered below this level */
+		return 0;
+	}
 	if (rc)
-		return rc == -BE_NOTFOUND ? -BE_AGAIN : rc;
+		return rc;
 	smo_pin(smo, left);
 
 	page_lower_bound(left->data, at->bytes, at->len, &exact);
@@ -385,10 +389,6 @@ int tree_split(struct tree *tree, const struct key *at, unsigned level, unsigned
 		else
 			space_untake_page(volume->space, new.pageno);
 		smo_end(&smo);
-		if (rc == -BE_AGAIN) {
-			result = SPLIT_RAISED;
-			continue;
-		}
 		if (rc)
 			return rc;
 		if (result == SPLIT_FOREIGN || result == SPLIT_PUBLISHED) {
@@ -412,39 +412,33 @@ int tree_split(struct tree *tree, const struct key *at, unsigned level, unsigned
 static int find_pending(struct smo *smo, const struct key *key, unsigned level,
 			struct pending *pending)
 {
-	struct key probe = *key;
-	int rc;
+	struct frame *frame;
+	struct key low;
+	int rc = tree_descend(smo->tree, key, level, LATCH_S, &frame);
 
-	pending->level = level;
-	for (int tries = 0; tries < 2; tries++) {
-		struct frame *frame;
-
-		rc = tree_descend(smo->tree, &probe, level, LATCH_S, &frame);
-		if (rc)
-			return rc;
-		if (page_is_incomplete(frame->data)) {
-			pending->left = frame;
-			page_high(frame->data, &pending->at);
-			pending->right = le64_get(tree_page(frame->data)->right);
-			tree_unlatch(frame, LATCH_S);
-			smo_pin(smo, frame);
-			return 0;
-		}
-		page_low(frame->data, &probe);
+	if (rc)
+		return rc;
+	if (!page_is_incomplete(frame->data)) {
+		page_low(frame->data, &low);
 		tree_unlatch(frame, LATCH_S);
 		pool_put(frame);
-		if (probe.len == 0)
-			break;
-		/* The greatest key below `low`, for all that our keys can be. */
-		while (probe.len > 0 && probe.bytes[probe.len - 1] == 0)
-			probe.len--;
-		if (probe.len == 0)
-			break;
-		probe.bytes[probe.len - 1]--;
-		memset(probe.bytes + probe.len, 0xff, KEY_BYTES_MAX - probe.len);
-		probe.len = KEY_BYTES_MAX;
+		if (low.len == 0)
+			return -BE_NOTFOUND;
+		rc = tree_descend_before(smo->tree, &low, level, &frame);
+		if (rc)
+			return rc;
 	}
-	return -BE_NOTFOUND;
+	smo_pin(smo, frame);
+	if (page_is_incomplete(frame->data)) {
+		pending->level = level;
+		pending->left = frame;
+		page_high(frame->data, &pending->at);
+		pending->right = le64_get(tree_page(frame->data)->right);
+	} else {
+		rc = -BE_NOTFOUND;
+	}
+	tree_unlatch(frame, LATCH_S);
+	return rc;
 }
 
 static bool still_pending(const struct pending *pending)
@@ -521,8 +515,12 @@ static int try_install(struct smo *smo, const struct key *key, unsigned level, b
 	os_point("split:install");
 
 	tree_latch(smo->tree, pending.left, LATCH_X);
+	if (!still_pending(&pending)) { /* INV-TREE-6 */
+		tree_unlatch(pending.left, LATCH_X);
+		return -BE_AGAIN;
+	}
 	tree_latch(smo->tree, parent, LATCH_X);
-	if (!still_pending(&pending) || !is_parent_for(parent->data, &pending)) {
+	if (!is_parent_for(parent->data, &pending)) {
 		rc = -BE_AGAIN;
 	} else if (has_entry(parent->data, &pending.at)) {
 		rc = corrupt_at(smo->tree->volume,

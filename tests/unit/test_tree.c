@@ -64,6 +64,41 @@ static int put_or_delete(struct volume *v, const unsigned *keys, unsigned count,
 	return rc;
 }
 
+/* A cursor in front of any key, there or not: what is before it, what is behind. */
+static void compare_before(struct volume *v, const struct oracle *o, unsigned k)
+{
+	struct tree *tree = &v->index[INDEX_SHARES];
+	struct tree_cursor c;
+	uint8_t key[8], wanted[8];
+	unsigned before = k, behind = k;
+
+	while (before > 0 && !o->exists[before - 1])
+		before--;
+	while (behind < KEYS && !o->exists[behind])
+		behind++;
+	make_key(key, k);
+	cr_assert_eq(tree_cursor_open_before(&c, tree, k < KEYS ? key : NULL, k < KEYS ? 8 : 0), 0);
+	for (unsigned lap = 0; lap < 2; lap++) {
+		if (before > 0) {
+			cr_assert_eq(tree_cursor_prev(&c), 0);
+			make_key(wanted, before - 1);
+			cr_assert_arr_eq(c.key.bytes, wanted, 8);
+			cr_assert_eq(tree_cursor_next(&c), 0);
+			cr_assert_arr_eq(c.key.bytes, wanted, 8);
+		} else {
+			cr_assert_eq(tree_cursor_prev(&c), -BE_END);
+		}
+	}
+	if (behind < KEYS) {
+		cr_assert_eq(tree_cursor_next(&c), 0);
+		make_key(wanted, behind);
+		cr_assert_arr_eq(c.key.bytes, wanted, 8);
+	} else {
+		cr_assert_eq(tree_cursor_next(&c), -BE_END);
+	}
+	tree_cursor_close(&c);
+}
+
 static void compare(struct volume *v, const struct oracle *o)
 {
 	struct tree_cursor c;
@@ -88,12 +123,29 @@ static void compare(struct volume *v, const struct oracle *o)
 	while (i < KEYS && !o->exists[i])
 		i++;
 	cr_assert_eq(i, KEYS);
+	/* The same way back. */
+	i = KEYS;
+	while ((rc = tree_cursor_prev(&c)) == 0) {
+		while (i > 0 && !o->exists[i - 1])
+			i--;
+		cr_assert_gt(i, 0);
+		make_key(key, --i);
+		cr_assert_arr_eq(c.key.bytes, key, 8);
+		cr_assert_eq(c.value_len, make_value(value, i, o->version[i]));
+		cr_assert_arr_eq(c.value, value, c.value_len);
+	}
+	cr_assert_eq(rc, -BE_END);
+	while (i > 0 && !o->exists[i - 1])
+		i--;
+	cr_assert_eq(i, 0);
 	tree_cursor_close(&c);
 	for (i = 0; i < KEYS; i += 7) {
 		make_key(key, i);
 		rc = tree_get(&v->index[INDEX_SHARES], key, 8, found, sizeof(found), &len);
 		cr_assert_eq(rc, o->exists[i] ? 0 : -BE_NOTFOUND);
 	}
+	for (i = 0; i <= KEYS; i += 5)
+		compare_before(v, o, i);
 }
 
 #define SWITCHING SMO_MODE_COUNT /* the other mode every hundred rounds */
@@ -336,7 +388,7 @@ Test(tree, separators_are_short_and_prefixes_are_kept_once)
 		while (shared < low.len && shared < high.len &&
 		       low.bytes[shared] == high.bytes[shared])
 			shared++;
-		/* Compaction at the split has set it; a page that has only taken in since keeps it. */
+		/* Compaction at the split has set it. */
 		cr_expect_eq(tree_page(leaf->data)->prefix_len, shared);
 		longest = high.len > longest ? high.len : longest;
 		seen++;
@@ -347,5 +399,67 @@ Test(tree, separators_are_short_and_prefixes_are_kept_once)
 	pool_give_tickets(v->pool, 4);
 	cr_assert_gt(seen, 40);
 	cr_expect_leq(longest, 16 + 2, "longest separator: %u", longest);
+	cr_assert_eq(volume_close(v), 0);
+}
+
+/* ---------------------------------------------------------------- shrinking */
+
+static void change_prefixed(struct volume *v, char group, unsigned i, bool delete)
+{
+	uint8_t key[28] = {0}, value[20] = {0};
+	struct mtr *m;
+	int rc;
+
+	memset(key, group, 20);
+	be64_put(key + 20, i);
+	cr_assert_eq(mtr_begin(v, 0, &m), 0);
+	mtr_want_key(m, INDEX_SHARES, key, sizeof(key));
+	do {
+		cr_assert_eq(mtr_latch(m), 0);
+		if (delete)
+			mtr_delete(m, INDEX_SHARES, key, sizeof(key));
+		else
+			mtr_put(m, INDEX_SHARES, key, sizeof(key), value, sizeof(value));
+		rc = mtr_commit(m);
+	} while (rc == -BE_AGAIN);
+	cr_assert_eq(rc, 0);
+	mtr_end(m);
+}
+
+static uint64_t pages_of(struct volume *v)
+{
+	struct check_report report = {0};
+
+	cr_assert_eq(tree_check(&v->index[INDEX_SHARES], &report), 0);
+	cr_assert_eq(report.problems, 0);
+	return report.pages;
+}
+
+/*
+ * Groups of dense pages, whose records lie there without their long prefix; every other
+ * group goes.  Empty pages go although their neighbours are full, and nothing that does
+ * not fit is tried.
+ */
+Test(tree, empty_pages_go_beside_full_ones)
+{
+	enum { GROUPS = 16, ENTRIES = 500 };
+	struct device *dev = scratch_format(64u << 20, SCRATCH_PAGE, 1u << 20);
+	struct volume *v = scratch_open(dev, false);
+	uint64_t full, half;
+
+	for (int g = 0; g < GROUPS; g++)
+		for (unsigned i = 0; i < ENTRIES; i++)
+			change_prefixed(v, (char)('a' + g), i, false);
+	full = pages_of(v);
+	for (int g = 0; g < GROUPS; g += 2)
+		for (unsigned i = 0; i < ENTRIES; i++)
+			change_prefixed(v, (char)('a' + g), i * 7 % ENTRIES, true);
+	half = pages_of(v);
+	cr_expect_leq(half, full / 2 + GROUPS, "%lu of %lu pages", half, full);
+	for (int g = 1; g < GROUPS; g += 2)
+		for (unsigned i = 0; i < ENTRIES; i++)
+			change_prefixed(v, (char)('a' + g), ENTRIES - 1 - i, true);
+	cr_expect_leq(pages_of(v), 4, "%lu pages", pages_of(v));
+	cr_assert_eq(scratch_problems(v), 0);
 	cr_assert_eq(volume_close(v), 0);
 }
