@@ -246,6 +246,7 @@ help:
 	@echo 'make install      into DESTDIR, PREFIX (/usr/local)'
 	@echo 'make lint format  layer and static checks; clang-format'
 	@echo 'make bench-log    commits per second; bench-mount, bench-fio: through a mount'
+	@echo 'make bench-blink  splits; bench-engines: beside others; bench-dirs: large directories'
 	@echo 'make clean        removes BUILD (build; build/san; build/tsan)'
 
 include bench/bench.mk

@@ -5,7 +5,10 @@
  *
  * ENTRIES    1000000 (the long form: 10000000)
  * DIRS       10000: over so many directories the entries are spread in the second form
- * CACHE_MIB  256
+ * CACHE_MIB  256 for each million entries: all of the metadata, which takes some 220
+ *            bytes an entry; with less the leaves that a create wants have to be read
+ * LOG_MIB    256, and 1024 from 4 million entries on: a page is written back about once
+ *            for each 3/8 of the log, whatever has changed in it by then
  * FORMS      3: 1 = all in one directory, 2 = spread, 3 = both
  *
  * One thread creates empty files; for each tenth of them it is noted how many a second
@@ -27,7 +30,7 @@
 #include <unistd.h>
 
 #define PARTS 10u
-#define LOG_BYTES (256u << 20)
+#define MILLION 1000000u
 #define ENTRY_BYTES 1024u /* of the image for each entry: three times what it takes */
 #define SAMPLES_SHARE 20u /* so many entries in all are looked up, and removed */
 
@@ -43,7 +46,7 @@ struct part {
 };
 
 struct bench {
-	uint64_t entries, dirs, cache_bytes;
+	uint64_t entries, dirs, cache_bytes, log_bytes;
 	char image[4096];
 	struct core *core;
 	struct volume *volume;
@@ -221,8 +224,8 @@ static void unlink_some(struct bench *bench, enum form form)
 static void open_core(struct bench *bench)
 {
 	struct format_params params = {
-		.size_bytes = bench->entries * ENTRY_BYTES + LOG_BYTES + (512u << 20),
-		.log_bytes = LOG_BYTES,
+		.size_bytes = bench->entries * ENTRY_BYTES + bench->log_bytes + (512u << 20),
+		.log_bytes = bench->log_bytes,
 		.uuid = "bench-of-dirs!!",
 		.hash_seed = "bench-hash-seed",
 	};
@@ -275,10 +278,12 @@ static void print_form(const struct bench *bench, enum form form)
 {
 	char name[64];
 
-	printf("%s: %llu entries in %llu directories, cache %llu MiB, %llu MiB used\n",
+	printf("%s: %llu entries in %llu directories, cache %llu MiB, log %llu MiB, "
+	       "%llu MiB used\n",
 	       form_names[form], (unsigned long long)bench->entries,
 	       (unsigned long long)(form == ONE ? 1 : bench->dirs),
 	       (unsigned long long)(bench->cache_bytes >> 20),
+	       (unsigned long long)(bench->log_bytes >> 20),
 	       (unsigned long long)(bench->metadata_bytes[form] >> 20));
 	printf("%-20s %10s %8s %8s %8s %8s %8s\n", "", "a second", "pages", "reads", "writes",
 	       "dirents", "inodes");
@@ -308,9 +313,11 @@ static void report(const struct bench *bench, const char *folder, unsigned forms
 	out = fopen(path, "w");
 	if (!out)
 		demand(-errno, path);
-	fprintf(out, "{\n  \"entries\": %llu, \"dirs\": %llu, \"cache_mib\": %llu,\n",
+	fprintf(out, "{\n  \"entries\": %llu, \"dirs\": %llu, \"cache_mib\": %llu, "
+		"\"log_mib\": %llu,\n",
 		(unsigned long long)bench->entries, (unsigned long long)bench->dirs,
-		(unsigned long long)(bench->cache_bytes >> 20));
+		(unsigned long long)(bench->cache_bytes >> 20),
+		(unsigned long long)(bench->log_bytes >> 20));
 	for (unsigned form = 0; form < FORMS; form++) {
 		if (!(forms & 1u << form))
 			continue;
@@ -338,10 +345,14 @@ int main(int argc, char **argv)
 
 	bench.entries = from_environment("ENTRIES", 1000000);
 	bench.dirs = from_environment("DIRS", 10000);
-	bench.cache_bytes = from_environment("CACHE_MIB", 256) << 20;
+	bench.cache_bytes = from_environment("CACHE_MIB",
+					     256 * ((bench.entries + MILLION - 1) / MILLION)) << 20;
+	bench.log_bytes = from_environment("LOG_MIB", bench.entries >= 4 * MILLION ? 1024 : 256)
+			  << 20;
 	if (argc != 2 || bench.entries < 1000 || bench.entries % 1000003 == 0 || bench.dirs == 0 ||
 	    forms == 0 || forms > 3) {
-		fputs("usage: ENTRIES=1000000 DIRS=10000 CACHE_MIB=256 FORMS=3 dirs FOLDER\n"
+		fputs("usage: ENTRIES=1000000 DIRS=10000 CACHE_MIB=256 LOG_MIB=256 FORMS=3 "
+		      "dirs FOLDER\n"
 		      "ENTRIES: at least 1000; FORMS: 1, 2 or 3\n", stderr);
 		return 2;
 	}

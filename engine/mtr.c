@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 int mtr_begin(struct volume *volume, unsigned flags, struct mtr **out)
 {
@@ -15,9 +16,10 @@ int mtr_begin(struct volume *volume, unsigned flags, struct mtr **out)
 
 	if (atomic_load_explicit(&volume->failed, memory_order_relaxed))
 		return -BE_LOGDEAD;
-	m = calloc(1, sizeof(*m));
+	m = malloc(sizeof(*m));
 	if (m == NULL)
 		return -ENOMEM;
+	memset(m, 0, offsetof(struct mtr, redo));
 	m->volume = volume;
 	m->flags = flags;
 	*out = m;

@@ -14,6 +14,7 @@
 #include "engine/space.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 
 static uint32_t page_size_of(const struct mtr *m)
@@ -196,55 +197,85 @@ static bool log_fits(const struct mtr *m)
 	return bytes <= m->redo.reserved;
 }
 
-/* The leaf's entries as they will be, in key order, without the deleted. */
+/*
+ * The leaf's entries as they will be, in key order, without the deleted.  The place of
+ * the next edit among the slots is sought once; no other keys are compared.
+ */
 struct merged {
 	const struct leaf *leaf;
 	const struct edit *edit, *edit_end;
 	unsigned slot;
-	struct key key;
+	unsigned edit_slot;         /* of the next edit: it comes before this slot, or */
+	bool edit_exact;            /* takes its place */
+	/* the present entry */
+	const struct edit *of_edit; /* NULL: it is of_slot's */
+	unsigned of_slot;
 	uint32_t bytes;
 	bool added;
 };
+
+static void merged_seek(struct merged *it)
+{
+	it->edit_slot = UINT_MAX;
+	if (it->edit < it->edit_end)
+		it->edit_slot = page_lower_bound(it->leaf->frame->data, it->edit->key.bytes,
+						 it->edit->key.len, &it->edit_exact);
+}
 
 static bool merged_next(struct merged *it)
 {
 	const void *page = it->leaf->frame->data;
 
 	for (;;) {
-		bool have_slot = it->slot < page_slots(page);
-		struct key key;
-		int order = 1;
+		const struct edit *edit = it->edit;
 
-		if (have_slot)
-			page_key(page, it->slot, &key);
-		if (it->edit < it->edit_end)
-			order = have_slot ? key_compare(it->edit->key.bytes, it->edit->key.len,
-							key.bytes, key.len)
-					  : -1;
-		if (order > 0) {
-			if (!have_slot)
+		if (it->slot < it->edit_slot) {
+			if (it->slot == page_slots(page))
 				return false;
-			it->key = key;
+			it->of_edit = NULL;
+			it->of_slot = it->slot;
 			it->bytes = page_slot_bytes(page, it->slot++);
 			it->added = false;
 			return true;
 		}
-		it->slot += order == 0;
-		it->key = it->edit->key;
-		it->bytes = page_cost(it->edit->key.len, it->edit->value_len);
-		it->added = order < 0;
-		if (!it->edit++->is_delete)
+		it->slot += it->edit_exact;
+		it->of_edit = edit;
+		it->bytes = page_cost(edit->key.len, edit->value_len);
+		it->added = !it->edit_exact;
+		it->edit++;
+		merged_seek(it);
+		if (!edit->is_delete)
 			return true;
 	}
 }
 
 static struct merged merged_begin(const struct mtr *m, const struct leaf *leaf)
 {
-	return (struct merged){
+	struct merged it = {
 		.leaf = leaf,
 		.edit = m->edit + leaf->first_edit,
 		.edit_end = m->edit + leaf->first_edit + leaf->edit_count,
 	};
+
+	merged_seek(&it);
+	return it;
+}
+
+static struct key merged_key(const struct merged *it)
+{
+	struct key key;
+
+	if (it->of_edit)
+		return it->of_edit->key;
+	page_key(it->leaf->frame->data, it->of_slot, &key);
+	return key;
+}
+
+static struct key separator_of(const struct merged *left, const struct merged *right)
+{
+	struct key left_key = merged_key(left), right_key = merged_key(right);
+
+	return key_separator(&left_key, &right_key);
 }
 
 /* What lies before, among and behind the new entries. */
@@ -288,31 +319,32 @@ static struct key leaf_boundary(const struct mtr *m, const struct leaf *leaf)
 					  : tree_boundary_kind(leaf->frame, shape.before,
 							       shape.behind);
 	struct balance balance = {.total = shape.total, .cost = UINT64_MAX};
-	struct merged it = merged_begin(m, leaf);
-	struct key previous, best = {0};
+	struct merged it = merged_begin(m, leaf), previous, left = {0}, right = {0};
 	uint64_t before;
-	bool was_new;
 
 	check(shape.count >= 2 && merged_next(&it));
-	previous = it.key;
+	previous = it;
 	before = it.bytes;
-	was_new = it.added;
 	while (merged_next(&it)) {
-		struct key separator = key_separator(&previous, &it.key);
+		bool better;
 
-		if (kind == BOUNDARY_BALANCED) {
-			if (balance_offer(&balance, before, separator.len))
-				best = separator;
-		} else if (kind == BOUNDARY_BEFORE_NEW ? !was_new && it.added
-						       : was_new && !it.added) {
-			best = separator;
+		if (kind == BOUNDARY_BALANCED)
+			better = balance_offer(&balance, before,
+					       balance_is_near(&balance, before)
+						       ? separator_of(&previous, &it).len : 0);
+		else if (kind == BOUNDARY_BEFORE_NEW)
+			better = !previous.added && it.added;
+		else
+			better = previous.added && !it.added;
+		if (better) {
+			left = previous;
+			right = it;
 		}
-		previous = it.key;
+		previous = it;
 		before += it.bytes;
-		was_new = it.added;
 	}
-	check(best.len > 0);
-	return best;
+	check(right.leaf != NULL);
+	return separator_of(&left, &right);
 }
 
 /* Splits the first leaf that is too full; 0 when all fit. */

@@ -61,18 +61,14 @@ struct mtr {
 	unsigned flags;
 
 	/* Kept over retries. */
-	struct want want[MTR_KEYS_MAX];
 	unsigned want_count, range_count;
 	uint64_t want_log;       /* log bytes beyond what wanted keys and ranges bring */
-	struct bitmap bitmap[MTR_GROUPS_MAX]; /* ascending page numbers */
 	unsigned bitmap_count;
 	bool want_system;
 	unsigned want_exclusive; /* bits of indexes */
 	unsigned tries;
 	unsigned tickets;
 	bool reserved;           /* redo has log bytes */
-	struct redo redo;
-	struct note note[NOTES_MAX];
 	unsigned note_count;
 	lsn_t lsn;
 
@@ -80,7 +76,6 @@ struct mtr {
 	bool latched;
 	unsigned index_mask;     /* index latches held */
 	unsigned exclusive_mask; /* of these, X */
-	struct leaf leaf[MTR_PAGES_MAX]; /* by index, then left to right */
 	unsigned leaf_count;
 	struct frame *system;
 
@@ -95,6 +90,13 @@ struct mtr {
 	struct data_run *data;
 	unsigned data_count, data_cap;
 	uint64_t counter[COUNTER_COUNT]; /* 0 = not staged */
+
+	/* From here on mtr_begin() zeroes nothing: counts and flags say what is there. */
+	struct redo redo;
+	struct want want[MTR_KEYS_MAX];
+	struct bitmap bitmap[MTR_GROUPS_MAX]; /* ascending page numbers */
+	struct note note[NOTES_MAX];
+	struct leaf leaf[MTR_PAGES_MAX]; /* by index, then left to right */
 };
 
 /* The latched leaf that covers key, or NULL. */

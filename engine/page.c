@@ -139,8 +139,8 @@ void page_key(const void *page, unsigned slot, struct key *key)
 	page_entry(page, slot, &entry);
 	check(tree->prefix_len + entry.suffix_len <= KEY_BYTES_MAX);
 	key->len = tree->prefix_len + entry.suffix_len;
-	memcpy(key->bytes, tree->low, tree->prefix_len);
-	memcpy(key->bytes + tree->prefix_len, entry.suffix, entry.suffix_len);
+	copy_bytes(key->bytes, tree->low, tree->prefix_len);
+	copy_bytes(key->bytes + tree->prefix_len, entry.suffix, entry.suffix_len);
 }
 
 void page_low(const void *page, struct key *key)

@@ -7,7 +7,7 @@
  * writes the source page's prefix once and then per record at most 4 bytes
  * besides stored key and value, where the page itself spends 6.
  */
-#include "engine/page.h"
+#include "engine/page_internal.h"
 #include "log/log.h"
 
 static_assert(BODY_BYTES_MAX(PAGE_SIZE_MIN) >=
@@ -25,7 +25,8 @@ static uint8_t *put_key(uint8_t *at, const uint8_t *bytes, size_t len)
 {
 	check(len <= KEY_BYTES_MAX);
 	*at++ = (uint8_t)len;
-	return put_bytes(at, bytes, len);
+	copy_bytes(at, bytes, len);
+	return at + len;
 }
 
 static uint8_t *put_varint(uint8_t *at, uint64_t value)

@@ -124,7 +124,7 @@ void edit_insert(struct disk_tree_page *tree, unsigned slot, const struct key *k
 	record->value_len = le16_make((uint16_t)value_len);
 	record->key_len = (uint8_t)suffix_len;
 	record->reserved = 0;
-	memcpy(record + 1, key->bytes + tree->prefix_len, suffix_len);
+	copy_bytes((uint8_t *)(record + 1), key->bytes + tree->prefix_len, suffix_len);
 	memcpy((uint8_t *)(record + 1) + suffix_len, value, value_len);
 	memmove(slots(tree) + slot + 1, slots(tree) + slot, (count - slot) * sizeof(le16));
 	slots(tree)[slot] = le16_make((uint16_t)start);

@@ -54,6 +54,23 @@ static inline uint32_t page_free_bytes(const struct disk_tree_page *page)
 	return le32_get(page->heap_start) - TREE_HEAD_BYTES - page_slot_count(page) * SLOT_BYTES;
 }
 
+/* memcpy() for a few bytes: keys. */
+static inline void copy_bytes(uint8_t *to, const uint8_t *from, size_t len)
+{
+	if (len > 16) {
+		memcpy(to, from, len);
+	} else if (len >= 8) { /* two pieces that may overlap, here and below */
+		memcpy(to, from, 8);
+		memcpy(to + len - 8, from + len - 8, 8);
+	} else if (len >= 4) {
+		memcpy(to, from, 4);
+		memcpy(to + len - 4, from + len - 4, 4);
+	} else {
+		for (size_t i = 0; i < len; i++)
+			to[i] = from[i];
+	}
+}
+
 /* memcmp() order of the first `len` bytes. */
 static inline int compare_bytes(const uint8_t *a, const uint8_t *b, size_t len)
 {

@@ -84,7 +84,7 @@ static void take_key_part(struct reader *r, struct key *key)
 		r->bad = true;
 		return;
 	}
-	memcpy(key->bytes + key->len, bytes, len);
+	copy_bytes(key->bytes + key->len, bytes, len);
 	key->len += len;
 }
 
@@ -214,53 +214,62 @@ struct load_record {
 	size_t value_len;
 };
 
+/* The key begins with the shared part already: of a load, or of the record before. */
 static void take_load_record(struct reader *r, const struct key *shared, struct load_record *record)
 {
-	record->key = *shared;
+	record->key.len = shared->len;
 	take_key_part(r, &record->key);
 	record->value_len = take_varint(r);
 	record->value = take_bytes(r, record->value_len);
 }
 
-/* Judges all records of a load and counts them. */
+/*
+ * Judges all records of a load and counts them.  Their keys ascend, so that the page
+ * covers all of them when it covers the first and the last.
+ */
 static bool load_allowed(const struct target *t, struct reader r, const struct key *shared,
 			 unsigned *count, size_t *cost)
 {
+	struct load_record record[2] = {{.key = *shared}, {.key = *shared}};
 	unsigned present = page_slot_count(t->tree);
-	struct load_record record;
-	struct key last = {0};
+	const struct key *key = NULL, *last = NULL;
 
 	*count = 0;
 	*cost = 0;
-	for (; r.left > 0; last = record.key) {
-		take_load_record(&r, shared, &record);
-		if (r.bad || !covers(t->tree, &record.key) ||
-		    !record_allowed(t, record.key.len, record.value_len))
+	for (; r.left > 0; last = key) {
+		struct load_record *next = &record[*count % 2];
+
+		take_load_record(&r, shared, next);
+		key = &next->key;
+		if (r.bad || !record_allowed(t, key->len, next->value_len))
 			return false;
-		if (*count > 0) {
-			if (compare_keys(last.bytes, last.len, record.key.bytes,
-					 record.key.len) >= 0)
+		if (last) {
+			if (compare_keys(last->bytes + shared->len, last->len - shared->len,
+					 key->bytes + shared->len, key->len - shared->len) >= 0)
 				return false;
+		} else if (!covers(t->tree, key)) {
+			return false;
 		} else if (present > 0) {
-			if (compare_slot(t->tree, present - 1, &record.key) >= 0)
+			if (compare_slot(t->tree, present - 1, key) >= 0)
 				return false;
-		} else if (!first_allowed(t, &record.key)) {
+		} else if (!first_allowed(t, key)) {
 			return false;
 		}
-		*cost += page_cost(record.key.len, record.value_len);
+		*cost += page_cost(key->len, next->value_len);
 		*count += 1;
 	}
-	return !r.bad;
+	return !r.bad && (!last || covers(t->tree, last));
 }
 
 static int apply_load(struct target *t, struct reader *r)
 {
-	struct load_record record;
+	struct load_record record = {0};
 	struct key shared = {0};
 	unsigned count;
 	size_t cost;
 
 	take_key_part(r, &shared);
+	record.key = shared;
 	if (r->bad || !load_allowed(t, *r, &shared, &count, &cost) ||
 	    !edit_fits(t->tree, t->size, count, cost))
 		return -BE_FORMAT;

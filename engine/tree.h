@@ -14,7 +14,8 @@
  * completes it; recovery completes the rest.
  *
  * A merge is one mtr over left page, right page and parent: the right page's
- * records move left, the right page turns DEAD.
+ * records move left, the right page turns DEAD.  A root with one child takes its
+ * contents in.
  *
  * Invariants (tree_check()):
  *	INV-TREE-1  a page is merged only into a left neighbour under the same parent,
@@ -23,9 +24,10 @@
  *	INV-TREE-2  on each level the fences of consecutive pages meet: high = next low
  *	INV-TREE-3  each page but a root, and but the right half of an INCOMPLETE
  *	            split, has exactly one entry in its parent, whose key is its low
- *	INV-TREE-4  a page's level and index never change while it is reachable, the
- *	            root's level only grows
+ *	INV-TREE-4  a page's level and index never change while it is reachable, but for
+ *	            the level of the root, under its X latch
  *	INV-TREE-5  a low fence never changes; a high fence changes under X of its page
+ *	INV-TREE-6  nobody waits for a latch while he holds a DEAD page
  */
 #ifndef BLINKFS_ENGINE_TREE_H
 #define BLINKFS_ENGINE_TREE_H
@@ -142,7 +144,10 @@ int tree_split(struct tree *tree, const struct key *at, unsigned level,
 /* Installs the parent entry that the page which covers key lacks; 0 also when it lacks none. */
 int tree_complete_split(struct tree *tree, const struct key *key, unsigned level,
 			unsigned mtr_flags) must_check;
-/* Merges a sparse page that covers key with a neighbour, if the invariants allow; best effort. */
+/*
+ * Merges a sparse page that covers key with a neighbour, if the invariants allow, and
+ * so on upwards; lowers the root when it has one child.  Best effort.
+ */
 int tree_shrink(struct tree *tree, const struct key *key, unsigned level) must_check;
 /* Log bytes of one structure change at most: what its reservation asks for. */
 uint64_t tree_smo_log_bytes(uint32_t page_size);

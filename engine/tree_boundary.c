@@ -46,11 +46,22 @@ enum boundary_kind tree_boundary_kind(const struct frame *frame, uint64_t before
 	return BOUNDARY_BALANCED;
 }
 
-bool balance_offer(struct balance *balance, uint64_t left_bytes, unsigned separator_len)
+static uint64_t distance_of(const struct balance *balance, uint64_t left_bytes)
 {
 	uint64_t middle = balance->total / 2;
-	uint64_t distance = left_bytes > middle ? left_bytes - middle : middle - left_bytes;
-	bool near = distance <= balance->total / MIDDLE_PART;
+
+	return left_bytes > middle ? left_bytes - middle : middle - left_bytes;
+}
+
+bool balance_is_near(const struct balance *balance, uint64_t left_bytes)
+{
+	return distance_of(balance, left_bytes) <= balance->total / MIDDLE_PART;
+}
+
+bool balance_offer(struct balance *balance, uint64_t left_bytes, unsigned separator_len)
+{
+	uint64_t distance = distance_of(balance, left_bytes);
+	bool near = balance_is_near(balance, left_bytes);
 	uint64_t cost = (near ? separator_len : KEY_BYTES_MAX + 1) * (balance->total + 1) +
 			distance;
 

@@ -124,8 +124,13 @@ static int look_at(struct smo *smo, struct step *step, enum outcome *outcome, bo
 	step->parent = NULL;
 	*full = false;
 	*outcome = OUTCOME_STEP;
+	if (rc == -BE_NOTFOUND) {
+		step->left = NULL;
+		*outcome = OUTCOME_DONE; /* the root has been lowered below this level */
+		return 0;
+	}
 	if (rc)
-		return rc == -BE_NOTFOUND ? -BE_AGAIN : rc;
+		return rc;
 	if (is_boundary(step->left->data, &step->at, step->level))
 		*outcome = OUTCOME_DONE;
 	else if (page_is_incomplete(step->left->data))
@@ -222,7 +227,9 @@ static int take_step(struct smo *smo, const struct step *step, struct new_page *
 		return rc;
 	os_point("classic:step");
 	tree_latch(smo->tree, step->left, LATCH_X);
-	if (step->parent == NULL) {
+	if (page_is_dead(step->left->data)) {
+		rc = -BE_AGAIN; /* INV-TREE-6 */
+	} else if (step->parent == NULL) {
 		if (tree_page(step->left->data)->head.level == step->level)
 			smo_raise_root(smo, step->left, new);
 		else

@@ -183,6 +183,8 @@ struct balance {
 	uint64_t total;       /* bytes of all */
 	uint64_t cost;        /* of the best so far; UINT64_MAX: none */
 };
+/* Only there the separator's length is asked for. */
+bool balance_is_near(const struct balance *balance, uint64_t left_bytes);
 /* Is a split with `left_bytes` on the left, and a separator of so many bytes, better? */
 bool balance_offer(struct balance *balance, uint64_t left_bytes, unsigned separator_len);
 

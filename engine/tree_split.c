@@ -317,8 +317,12 @@ static int try_split(struct smo *smo, const struct key *at, unsigned level, stru
 	if (rc)
 		return rc;
 	rc = find_both(smo, at, level, &parent, &left);
+	if (rc == -BE_NOTFOUND) {
+		*result = SPLIT_DONE; /* the root has been lowered below this level */
+		return 0;
+	}
 	if (rc)
-		return rc == -BE_NOTFOUND ? -BE_AGAIN : rc;
+		return rc;
 	smo_pin(smo, left);
 
 	page_lower_bound(left->data, at->bytes, at->len, &exact);
@@ -385,10 +389,6 @@ int tree_split(struct tree *tree, const struct key *at, unsigned level, unsigned
 		else
 			space_untake_page(volume->space, new.pageno);
 		smo_end(&smo);
-		if (rc == -BE_AGAIN) {
-			result = SPLIT_RAISED;
-			continue;
-		}
 		if (rc)
 			return rc;
 		if (result == SPLIT_FOREIGN || result == SPLIT_PUBLISHED) {
@@ -515,8 +515,12 @@ static int try_install(struct smo *smo, const struct key *key, unsigned level, b
 	os_point("split:install");
 
 	tree_latch(smo->tree, pending.left, LATCH_X);
+	if (!still_pending(&pending)) { /* INV-TREE-6 */
+		tree_unlatch(pending.left, LATCH_X);
+		return -BE_AGAIN;
+	}
 	tree_latch(smo->tree, parent, LATCH_X);
-	if (!still_pending(&pending) || !is_parent_for(parent->data, &pending)) {
+	if (!is_parent_for(parent->data, &pending)) {
 		rc = -BE_AGAIN;
 	} else if (has_entry(parent->data, &pending.at)) {
 		rc = corrupt_at(smo->tree->volume,

@@ -27,9 +27,13 @@
  * less than where it stands.
  *
  * Waiters for space are served in turn, so that small reservations cannot
- * starve a large one.  No wake-up is lost: a waiter takes its queue's ticket
- * under the latch, after finding no room; whoever makes room does so under the
- * latch and wakes the first in turn afterwards.  A group that becomes durable
+ * starve a large one.  Whoever makes room hands it to them under the latch, to all
+ * for whom there is enough: so a moment without room ends with the room, and does
+ * not go on as a queue that everybody has to join and to be woken from.
+ *
+ * No wake-up is lost: a waiter takes its queue's ticket under the latch, after
+ * finding that nothing was granted; grants are made under it, and the queues are
+ * woken afterwards, that of the first waiter in any case.  A group that becomes durable
  * makes room in the buffer and wakes nobody: the first in turn does not sleep
  * while something can be flushed, and an append wakes it.
  */
@@ -108,15 +112,56 @@ static void grant_locked(struct log *log, uint64_t bytes)
 	log->holders += bytes > 0;
 }
 
-uint64_t log_space_waiter_locked(struct log *log)
+/* Takes a waiter out of the list, wherever it is. */
+static void waiter_leave_locked(struct log *log, struct log_waiter *waiter)
 {
-	return log->space_turn == log->space_turns ? LSN_NONE : log->space_turn;
+	struct log_waiter **at = &log->space_first;
+
+	while (*at != waiter) {
+		check(*at);
+		at = &(*at)->next;
+	}
+	*at = waiter->next;
+	if (log->space_last == waiter)
+		log->space_last = NULL;
+	for (struct log_waiter *w = log->space_first; w && !log->space_last; w = w->next)
+		if (!w->next)
+			log->space_last = w;
+	log->space_waiting--;
 }
 
-void log_space_wake(struct log *log, uint64_t turn)
+/* The queues of those who were granted something. */
+static uint64_t grant_waiters_locked(struct log *log)
 {
-	if (turn != LSN_NONE)
-		waitq_wake_all(&log->space_queue[turn % LOG_SPACE_QUEUES]);
+	uint64_t wake = 0;
+
+	if (atomic_load(&log->dead))
+		return 0;
+	for (struct log_waiter *w = log->space_first;
+	     w && space_has_room_locked(log, w->bytes); w = log->space_first) {
+		grant_locked(log, w->bytes);
+		w->granted = true;
+		wake |= 1ull << w->queue;
+		log->space_first = w->next;
+		if (!w->next)
+			log->space_last = NULL;
+		log->space_waiting--;
+	}
+	return wake;
+}
+
+uint64_t log_space_grant_locked(struct log *log)
+{
+	uint64_t wake = grant_waiters_locked(log);
+
+	return log->space_first ? wake | 1ull << log->space_first->queue : wake;
+}
+
+void log_space_wake(struct log *log, uint64_t wake)
+{
+	for (unsigned i = 0; wake; i++, wake >>= 1)
+		if (wake & 1)
+			waitq_wake_all(&log->space_queue[i]);
 }
 
 /* What the first waiter does about its lack of space. */
@@ -154,47 +199,47 @@ static int space_wait(struct log *log, const struct space_want *want, struct wai
 	return 0;
 }
 
-static int reserve_in_turn(struct log *log, uint64_t bytes, uint64_t turn)
+/* Granted by whoever made room; until then the first of the waiters sees to it that there is. */
+static int reserve_in_turn(struct log *log, struct log_waiter *waiter)
 {
-	struct waitq *queue = &log->space_queue[turn % LOG_SPACE_QUEUES];
+	struct waitq *queue = &log->space_queue[waiter->queue];
+	int err = 0;
 
 	for (;;) {
 		struct space_want want = {0};
+		bool waits = false;
+		uint64_t wake = 0;
 		uint32_t ticket;
-		bool fits;
-		int err;
 
 		latch_x(&log->latch);
-		if (atomic_load(&log->dead)) {
-			unlatch_x(&log->latch);
-			return -BE_LOGDEAD;
-		}
+		if (!waiter->granted)
+			wake = grant_waiters_locked(log);
 		/* The log may have become smaller meanwhile. */
-		fits = bytes <= log_reserve_max(log);
-		if (turn == log->space_turn && (!fits || space_has_room_locked(log, bytes))) {
-			uint64_t waiter;
-
-			if (fits)
-				grant_locked(log, bytes);
-			log->space_turn++;
-			waiter = log_space_waiter_locked(log);
+		if (!waiter->granted && waiter->bytes > log_reserve_max(log))
+			err = -EINVAL;
+		if (!waiter->granted && (err || atomic_load(&log->dead)))
+			waiter_leave_locked(log, waiter);
+		else if (!waiter->granted)
+			waits = true;
+		if (!waits) {
+			wake |= log_space_grant_locked(log); /* somebody else is the first now */
 			unlatch_x(&log->latch);
-			log_space_wake(log, waiter);
-			return fits ? 0 : -EINVAL;
+			log_space_wake(log, wake);
+			return waiter->granted ? 0 : err ? err : -BE_LOGDEAD;
 		}
-		if (turn == log->space_turn)
-			space_want_locked(log, bytes, &want);
+		if (waiter == log->space_first)
+			space_want_locked(log, waiter->bytes, &want);
 		ticket = waitq_ticket(queue);
 		unlatch_x(&log->latch);
+		log_space_wake(log, wake);
 		err = space_wait(log, &want, queue, ticket);
-		if (err)
-			return err;
 	}
 }
 
 int log_reserve(struct log *log, uint64_t bytes)
 {
-	uint64_t turn = LSN_NONE;
+	struct log_waiter waiter = {.bytes = bytes};
+	bool waits = false;
 	int err = 0;
 
 	check(log->started);
@@ -202,17 +247,25 @@ int log_reserve(struct log *log, uint64_t bytes)
 	if (bytes > log_reserve_max(log))
 		return -EINVAL;
 	latch_x(&log->latch);
-	if (atomic_load(&log->dead))
+	if (atomic_load(&log->dead)) {
 		err = -BE_LOGDEAD;
-	else if (log->space_turn == log->space_turns && space_has_room_locked(log, bytes))
+	} else if (!log->space_first && space_has_room_locked(log, bytes)) {
 		grant_locked(log, bytes);
-	else
-		turn = log->space_turns++;
+	} else {
+		waits = true;
+		waiter.queue = log->space_turns++ % LOG_SPACE_QUEUES;
+		if (log->space_last)
+			log->space_last->next = &waiter;
+		else
+			log->space_first = &waiter;
+		log->space_last = &waiter;
+		log->space_waiting++;
+	}
 	unlatch_x(&log->latch);
-	if (turn == LSN_NONE)
+	if (!waits)
 		return err;
 	log_stat(log, STAT_log_space_waits, 1);
-	return reserve_in_turn(log, bytes, turn);
+	return reserve_in_turn(log, &waiter);
 }
 
 /*
@@ -234,15 +287,15 @@ static void reserved_drop_locked(struct log *log, uint64_t bytes, uint64_t holde
 
 void log_unreserve(struct log *log, uint64_t bytes)
 {
-	uint64_t waiter;
+	uint64_t wake;
 
 	if (!bytes)
 		return;
 	latch_x(&log->latch);
 	reserved_drop_locked(log, bytes, 1);
-	waiter = log_space_waiter_locked(log);
+	wake = log_space_grant_locked(log);
 	unlatch_x(&log->latch);
-	log_space_wake(log, waiter);
+	log_space_wake(log, wake);
 }
 
 void log_set_space_callback(struct log *log, void (*want)(void *arg, lsn_t lsn), void *arg)
@@ -375,7 +428,7 @@ static void append_locked(struct log *log, size_t size, struct log_ticket *ticke
 	/* INV-LOG-1, what it is for. */
 	check(ticket->end - atomic_load(&log->checkpoint_lsn) <= log->shape.capacity);
 	check(ticket->end - atomic_load(&log->durable_lsn) <= log->buffer_bytes);
-	append->waiter = log_space_waiter_locked(log);
+	append->wake = log_space_grant_locked(log);
 }
 
 /*
@@ -441,7 +494,7 @@ void log_append_copy(struct log *log, const struct log_append *append, uint8_t *
 	log_seal(&log->shape, append->crc, ticket->start + bytes, records + bytes);
 	log_buffer_put(log, ticket->start, records, size);
 	log_slot_copied(log, &log->slots[ticket->slot]);
-	log_space_wake(log, append->waiter);
+	log_space_wake(log, append->wake);
 	log_stat(log, STAT_log_appends, 1);
 	log_stat(log, STAT_log_append_bytes, size);
 }

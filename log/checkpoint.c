@@ -55,7 +55,7 @@ static int checkpoint_advance(struct log *log, lsn_t lsn)
 	lsn_t marked = atomic_load(&log->marked_lsn);
 	lsn_t durable = atomic_load(&log->durable_lsn);
 	lsn_t now = atomic_load(&log->checkpoint_lsn);
-	uint64_t waiter;
+	uint64_t wake;
 	int err;
 
 	if (lsn > durable)
@@ -74,9 +74,9 @@ static int checkpoint_advance(struct log *log, lsn_t lsn)
 	log_stat(log, STAT_log_checkpoints, 1);
 	latch_x(&log->latch);
 	atomic_store(&log->checkpoint_lsn, lsn);
-	waiter = log_space_waiter_locked(log);
+	wake = log_space_grant_locked(log);
 	unlatch_x(&log->latch);
-	log_space_wake(log, waiter);
+	log_space_wake(log, wake);
 	return 0;
 }
 

@@ -234,7 +234,7 @@ void log_listed(struct log *log, const struct log_ticket *ticket);
 struct log_append {
 	size_t summed;
 	uint32_t crc;
-	uint64_t waiter;        /* turn of who waits for space, to be woken */
+	uint64_t wake;          /* who waits for space and is to be woken */
 	lsn_t mark, mark_says;  /* mapped, first of its group: the mark to write */
 };
 void log_append_sum(struct log *log, struct log_append *append, const uint8_t *records,

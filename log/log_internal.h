@@ -41,7 +41,7 @@
 #define LOG_BUFFER_BYTES_MAX LOG_MTR_BYTES_MAX
 
 #define LOG_SLOTS (2u * THREADS_MAX)   /* a thread has at most two unlisted appends */
-#define LOG_SPACE_QUEUES 16u           /* waiters for space by turn, so that a wake-up wakes few */
+#define LOG_SPACE_QUEUES 16u           /* of waiters for space, so that a wake-up wakes few; < 64 */
 #define LOG_COPY_SPINS 64u             /* a memcpy on another core is done by then */
 #define LOG_SCAN_CHUNK_BYTES (1u << 20)
 
@@ -88,6 +88,14 @@ struct log_slot {
 	_Alignas(64) _Atomic uint32_t taken;
 	_Atomic uint64_t uncopied; /* first LSN to be put in the buffer; LSN_NONE: it is */
 	_Atomic uint64_t unlisted; /* start LSN until log_listed(), then LSN_NONE */
+};
+
+/* Waits in log_reserve(), on its stack.  [lock: latch] */
+struct log_waiter {
+	uint64_t bytes;
+	unsigned queue;
+	bool granted; /* no longer in the list */
+	struct log_waiter *next;
 };
 
 /* A group of mtrs that is written and flushed as one. */
@@ -172,8 +180,9 @@ struct log {
 	/* [lock: latch] reservation */
 	uint64_t reserved;      /* bytes promised and not yet appended */
 	uint64_t holders;       /* reservations with bytes left */
-	uint64_t space_turn;    /* whose turn it is, of those who wait */
-	uint64_t space_turns;   /* given out; equal to space_turn: nobody waits */
+	struct log_waiter *space_first, *space_last; /* in turn */
+	unsigned space_waiting; /* number of them */
+	unsigned space_turns;   /* so many have ever waited */
 	void (*want_space)(void *arg, lsn_t lsn);
 	void *want_space_arg;
 	bool frozen;            /* nothing is granted */
@@ -293,11 +302,12 @@ lsn_t log_promised_end_locked(const struct log *log, uint64_t bytes);
 void log_buffer_put(struct log *log, lsn_t lsn, const void *bytes, size_t len);
 void log_mark_put(struct log *log, lsn_t own, lsn_t durable);
 /*
- * The turn to wake after a change that may give the first waiter its space;
- * latch held, for log_space_wake() after it.
+ * Grants what there is room for to those who wait, in turn.  Latch held; called after
+ * every change that may have made room.  The result is for log_space_wake() after it:
+ * who was granted something, and who is the first now.
  */
-uint64_t log_space_waiter_locked(struct log *log);
-void log_space_wake(struct log *log, uint64_t turn);
+uint64_t log_space_grant_locked(struct log *log);
+void log_space_wake(struct log *log, uint64_t wake);
 
 /* ----------------------------------------------------------------- ahead.c */
 

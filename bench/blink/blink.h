@@ -41,7 +41,7 @@ void set_make(struct set *set, unsigned payload, uint64_t rows);
 void set_free(struct set *set);
 /* A copy of it, with everything in the pool and memory for what comes; cache_bytes 0: the set's. */
 struct volume *set_open(const struct set *set, enum smo_mode mode, uint64_t cache_bytes);
-/* Row count by scans in all directions there are, tree_check(); ends the program if wrong. */
+/* Row count by scans in both directions, tree_check(); ends the program if wrong. */
 void set_check(struct volume *volume, uint64_t rows);
 void row_key(uint8_t key[KEY_BYTES], uint64_t number);
 uint64_t insert_number(const struct set *set, uint64_t i); /* row number of the i-th insert */

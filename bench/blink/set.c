@@ -131,6 +131,20 @@ static uint64_t count_forward(struct volume *volume, unsigned index)
 	return rows;
 }
 
+static uint64_t count_backward(struct volume *volume)
+{
+	struct tree_cursor cursor;
+	uint64_t rows = 0;
+	int rc = tree_cursor_open_before(&cursor, &volume->index[BENCH_INDEX], "", 0);
+
+	while (rc == 0 && (rc = tree_cursor_prev(&cursor)) == 0)
+		rows++;
+	tree_cursor_close(&cursor);
+	if (rc != -BE_END)
+		die("scan", rc);
+	return rows;
+}
+
 /* The first frames of the free list: nobody pays for their first use while he is measured. */
 static void touch_frames(struct pool *pool, uint64_t count)
 {
@@ -187,7 +201,7 @@ void set_check(struct volume *volume, uint64_t rows)
 {
 	struct check_report report = {.problem = print_problem};
 
-	if (count_forward(volume, BENCH_INDEX) != rows)
+	if (count_forward(volume, BENCH_INDEX) != rows || count_backward(volume) != rows)
 		die("row count", -EIO);
 	demand(tree_check(&volume->index[BENCH_INDEX], &report), "tree_check");
 	if (report.problems)

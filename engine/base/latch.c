@@ -220,6 +220,17 @@ void latch_set_order(struct latch *latch, uint64_t order)
 	atomic_store_explicit(&latch->order, order, memory_order_relaxed);
 }
 
+void latch_lower_order(struct latch *latch, uint64_t order)
+{
+	uint32_t i = 0;
+
+	while (i < self.count && !(self.held[i].latch == latch && self.held[i].exclusive))
+		i++;
+	check(i < self.count && order <= self.held[i].order);
+	self.held[i].order = order;
+	atomic_store_explicit(&latch->order, order, memory_order_relaxed);
+}
+
 bool latch_s(struct latch *latch)
 {
 	bool slept;

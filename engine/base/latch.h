@@ -45,6 +45,12 @@ void latch_init(struct latch *latch, enum rank rank, uint64_t order);
  * new page), or raises that of one that the caller holds X (a raised root).
  */
 void latch_set_order(struct latch *latch, uint64_t order);
+/*
+ * Lowers the order of a latch that the caller holds X.  Those who wait for it were
+ * checked against the old order: the caller knows that none of them holds what
+ * somebody who holds this one will wait for (a lowered root: tree_merge.c).
+ */
+void latch_lower_order(struct latch *latch, uint64_t order);
 
 /* true: not at once, the thread had to sleep. */
 bool latch_s(struct latch *latch);

@@ -13,7 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define OPS_MAX 400u
+#define OPS_MAX 400u /* keys */
+#define OPS_ALL 800u
 #define INDEX INDEX_SHARES
 
 /* Operation i inserts (or deletes) the key order[i]; its value is i. */
@@ -33,12 +34,13 @@ struct load {
 	enum smo_mode mode;
 	bool wide, switching;
 	unsigned before, inserts, deletes;
+	unsigned rarely;            /* syncs and write-backs powers of two rarer */
 };
 
 #define KEY_BYTES(wide) ((wide) ? KEY_BYTES_MAX : 8u)
 #define VALUE_BYTES(wide) ((wide) ? 900u : 300u)
 
-static struct op ops[OPS_MAX];
+static struct op ops[OPS_ALL];
 static unsigned op_count;
 static const struct load *load;
 static uint64_t states, completed;
@@ -208,7 +210,7 @@ static struct volume *record(struct device *dev, uint64_t seed)
 		add_op(v, op_count, false);
 	}
 	check(volume_sync(v) == 0 && flush_everything(v->flusher) == 0);
-	check(stat_read(&v->stats, STAT_tree_splits_internal) == 0);
+	check(load->inserts == 0 || stat_read(&v->stats, STAT_tree_splits_internal) == 0);
 	for (unsigned i = 0; i < op_count; i++)
 		ops[i].durable_at = 0;
 	dev_record_start(dev);
@@ -217,23 +219,25 @@ static struct volume *record(struct device *dev, uint64_t seed)
 		bool delete = op_count >= load->before + load->inserts;
 		unsigned key = (unsigned)(random_next(&seed) % OPS_MAX);
 
-		if (load->wide && !delete)
-			key = op_count;
+		if (load->wide)
+			key = delete ? 2 * load->before - 1 - op_count : op_count;
 		if (delete != there[key])
 			continue;
 		there[key] = !delete;
 		if (load->switching && random_next(&seed) % 4 == 0)
 			volume_set_smo(v, (enum smo_mode)(random_next(&seed) % SMO_MODE_COUNT));
 		add_op(v, key, delete);
-		if (random_next(&seed) % 8 == 0) {
+		if (random_next(&seed) % (8 << load->rarely) == 0) {
 			check(volume_sync(v) == 0);
 			ops[op_count - 1].durable_at = dev_record_count(dev);
 		}
-		if (random_next(&seed) % 24 == 0)
+		if (random_next(&seed) % (24 << load->rarely) == 0)
 			check(flush_until(v->flusher, log_next_lsn(v->log)) == 0);
 	}
 	dev_record_stop(dev);
 	recorded_volume = NULL;
+	check(!load->wide || load->deletes == 0 ||
+	      stat_read(&v->stats, STAT_tree_root_lowerings) > 0);
 	check(!load->wide || stat_read(&v->stats, STAT_tree_splits_internal) > 0);
 	return v;
 }
@@ -262,6 +266,10 @@ int main(void)
 		 .inserts = 40},
 		{.name = "cascade, index-latch", .mode = SMO_INDEX_LATCH, .wide = true,
 		 .before = 320, .inserts = 40},
+		{.name = "emptied, blink", .mode = SMO_BLINK, .wide = true, .before = 370,
+		 .deletes = 320, .rarely = 3},
+		{.name = "emptied, index-latch", .mode = SMO_INDEX_LATCH, .wide = true,
+		 .before = 370, .deletes = 320, .rarely = 3},
 	};
 	unsigned scale = test_scale();
 

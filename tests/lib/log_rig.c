@@ -237,7 +237,7 @@ void logrig_await_waiters(struct log *log, uint64_t count)
 	do {
 		sched_yield();
 		latch_x(&log->latch);
-		waiting = log->space_turns - log->space_turn;
+		waiting = log->space_waiting;
 		unlatch_x(&log->latch);
 	} while (waiting < count);
 }

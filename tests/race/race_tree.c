@@ -4,7 +4,9 @@
  * 1. Oracle: threads own disjoint keys that are neighbours in the tree, insert
  *    and delete them with searches and scans among them; every search and every
  *    scan must see exactly what its thread put, whatever others split and merge.
- * 2. Forced interleavings: at named points one thread stops until another has
+ * 2. Shrinking: a tall index is emptied by some threads while others search and scan
+ *    what stays; nearly all pages come back.
+ * 3. Forced interleavings: at named points one thread stops until another has
  *    done something, so that each window of the protocol is surely visited.
  */
 #include "engine/mtr.h"
@@ -164,7 +166,167 @@ static void oracle(uint64_t seed, enum smo_mode mode)
 	demand(volume_close(v) == 0, "close");
 }
 
-/* ------------------------------------------- 2. forced interleavings */
+/* ---------------------------------------------------------- 2. shrinking */
+
+#define SHRINK_THREADS 3u
+#define SHRINK_KEYS 20000u   /* times TEST_SCALE: a million in a soak */
+#define SHRINK_STAYS 4096u   /* every so manyth key */
+#define PAGES_LEFT_MAX 12u   /* of thousands: each key that stays may keep a page */
+
+struct shrinker {
+	struct volume *v;
+	unsigned number, keys;
+	bool backwards;
+	struct os_thread thread;
+};
+
+static _Atomic unsigned emptying;
+
+/* Long keys with nothing in common make a tall tree. */
+static size_t long_key(uint8_t key[KEY_BYTES_MAX], unsigned i)
+{
+	memset(key, 0, KEY_BYTES_MAX);
+	be64_put(key, (uint64_t)i * 0x9e3779b97f4a7c15ull);
+	be64_put(key + KEY_BYTES_MAX - 8, i);
+	return KEY_BYTES_MAX;
+}
+
+static void change_long(struct volume *v, unsigned i, bool delete)
+{
+	uint8_t key[KEY_BYTES_MAX], value[160] = {0};
+	size_t len = long_key(key, i);
+	struct mtr *m;
+	int rc = mtr_begin(v, 0, &m);
+
+	demand(rc == 0, "mtr_begin");
+	mtr_want_key(m, INDEX, key, len);
+	do {
+		rc = mtr_latch(m);
+		if (rc)
+			break;
+		if (delete)
+			mtr_delete(m, INDEX, key, len);
+		else
+			mtr_put(m, INDEX, key, len, value, sizeof(value));
+		rc = mtr_commit(m);
+	} while (rc == -BE_AGAIN);
+	mtr_end(m);
+	demand(rc == 0, "commit");
+}
+
+static bool stays(unsigned i)
+{
+	return i % SHRINK_STAYS == 0;
+}
+
+static void fill(void *arg)
+{
+	struct shrinker *s = arg;
+
+	for (unsigned i = s->number; i < s->keys; i += SHRINK_THREADS)
+		change_long(s->v, i, false);
+}
+
+static void empty(void *arg)
+{
+	struct shrinker *s = arg;
+
+	for (unsigned i = s->number; i < s->keys; i += SHRINK_THREADS)
+		if (!stays(i))
+			change_long(s->v, i, true);
+	atomic_fetch_sub(&emptying, 1);
+}
+
+/* What stays is found, and seen exactly once by each scan. */
+static void look(void *arg)
+{
+	struct shrinker *s = arg;
+	struct tree *tree = &s->v->index[INDEX];
+	uint8_t key[KEY_BYTES_MAX], value[8];
+	size_t len;
+
+	while (atomic_load(&emptying) > 0) {
+		struct tree_cursor c;
+		unsigned seen = 0, wanted = 0;
+		int rc = s->backwards ? tree_cursor_open_before(&c, tree, NULL, 0)
+				      : tree_cursor_open(&c, tree, NULL, 0);
+
+		while (rc == 0 && (rc = s->backwards ? tree_cursor_prev(&c)
+						     : tree_cursor_next(&c)) == 0)
+			seen += stays((unsigned)be64_get(c.key.bytes + KEY_BYTES_MAX - 8));
+		tree_cursor_close(&c);
+		demand(rc == -BE_END, "scan ends");
+		for (unsigned i = 0; i < s->keys; i += SHRINK_STAYS, wanted++)
+			demand(tree_get(tree, key, long_key(key, i), value, sizeof(value),
+					&len) == 0, "what stays is found");
+		demand(seen == wanted, "what stays is seen exactly once");
+	}
+}
+
+static unsigned root_level(struct volume *v)
+{
+	struct frame *root;
+	unsigned level;
+
+	demand(pool_take_tickets(v->pool, 1) == 0, "tickets");
+	demand(pool_get(v->pool, v->index[INDEX].root, PAGE_TREE, INDEX, &root) == 0, "root");
+	latch_s(&root->latch);
+	level = tree_page(root->data)->head.level;
+	unlatch_s(&root->latch);
+	pool_put(root);
+	pool_give_tickets(v->pool, 1);
+	return level;
+}
+
+static void start(struct shrinker *s, unsigned count, void (*run)(void *))
+{
+	for (unsigned i = 0; i < count; i++)
+		demand(os_thread_start(&s[i].thread, "shrink", run, &s[i]) == 0, "thread");
+}
+
+static void join(struct shrinker *s, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		os_thread_join(&s[i].thread);
+}
+
+static uint64_t tree_pages(struct volume *v)
+{
+	struct check_report report = {0};
+
+	demand(tree_check(&v->index[INDEX], &report) == 0 && report.problems == 0, "tree_check");
+	return report.pages;
+}
+
+static void shrink(enum smo_mode mode)
+{
+	unsigned keys = SHRINK_KEYS * test_scale();
+	uint64_t bytes = (64u << 20) + keys * 600ull;
+	struct volume *v = scratch_open(scratch_format(bytes, SCRATCH_PAGE, 4u << 20), true);
+	struct shrinker change[SHRINK_THREADS], reader[2];
+
+	volume_set_smo(v, mode);
+	for (unsigned i = 0; i < SHRINK_THREADS; i++)
+		change[i] = (struct shrinker){.v = v, .number = i, .keys = keys};
+	for (unsigned i = 0; i < 2; i++)
+		reader[i] = (struct shrinker){.v = v, .keys = keys, .backwards = i == 1};
+	start(change, SHRINK_THREADS, fill);
+	join(change, SHRINK_THREADS);
+	demand(root_level(v) >= 2, "the tree is tall");
+	demand(tree_pages(v) > keys / 20, "and broad");
+	atomic_store(&emptying, SHRINK_THREADS);
+	start(change, SHRINK_THREADS, empty);
+	start(reader, 2, look);
+	join(change, SHRINK_THREADS);
+	join(reader, 2);
+	demand(root_level(v) == 1, "the root is lowered");
+	demand(stat_read(&v->stats, STAT_tree_root_lowerings) > 0, "lowered");
+	demand(tree_pages(v) <= PAGES_LEFT_MAX + keys / SHRINK_STAYS, "pages come back");
+	demand(scratch_problems(v) == 0, "check");
+	demand(volume_close(v) == 0, "close");
+}
+
+/* ------------------------------------------- 3. forced interleavings */
 
 /*
  * The thread `victim` stops at its first `point` until the main thread has run
@@ -198,6 +360,7 @@ struct scene {
 	const char *point;
 	enum smo_mode mode, then;   /* until it stops, and meanwhile */
 	bool full;                  /* the root has no room for one more entry */
+	bool tall;                  /* the root is on level 2 */
 	void (*victim)(struct volume *v);
 	void (*meanwhile)(struct volume *v);
 	void (*after)(void);
@@ -212,6 +375,8 @@ static void run_victim(void *arg)
 	scene->victim(scene->v);
 	atomic_store(&scene->done, true);
 }
+
+static unsigned extras; /* keys behind those that scenes know */
 
 static bool root_is_full(struct volume *v)
 {
@@ -237,8 +402,9 @@ static void play(struct scene *scene, const char *name)
 		make_key(key, 0, i * 2);
 		change(scene->v, key, false, (uint8_t)i);
 	}
-	for (unsigned i = 400; scene->full && !root_is_full(scene->v); i++) {
-		make_key(key, 0, i);
+	for (extras = 0; (scene->full && !root_is_full(scene->v)) ||
+			 (scene->tall && root_level(scene->v) < 2); extras++) {
+		make_key(key, 0, 400 + extras);
 		change(scene->v, key, false, 0x11);
 	}
 	volume_set_smo(scene->v, scene->mode);
@@ -360,6 +526,27 @@ static void join_syncer(void)
 	demand(atomic_load(&syncer.done), "durable in the end");
 }
 
+static void delete_extras(struct volume *v)
+{
+	uint8_t key[8];
+
+	for (unsigned i = 0; i < extras; i++) {
+		make_key(key, 0, 400 + i);
+		change(v, key, true, 0);
+	}
+}
+
+/* So many that the child of a lowered root has to split. */
+static void insert_many(struct volume *v)
+{
+	uint8_t key[8];
+
+	for (unsigned i = 0; i < 4000; i++) {
+		make_key(key, 2, i);
+		change(v, key, false, 0x33);
+	}
+}
+
 static void search_last(struct volume *v)
 {
 	uint8_t key[8];
@@ -432,6 +619,25 @@ static void interleavings(void)
 		/* located, not yet latched */
 		{.point = "mtr:located", .victim = insert_between, .meanwhile = insert_elsewhere},
 		{.point = "mtr:located", .victim = insert_between, .meanwhile = delete_most},
+		/* the root is about to be lowered: its child splits, or a search is on its way */
+		{.point = "lower:pinned", .victim = delete_extras, .meanwhile = insert_elsewhere,
+		 .tall = true},
+		{.point = "lower:pinned", .victim = delete_extras, .meanwhile = insert_many,
+		 .tall = true},
+		{.point = "tree:down", .victim = search_last, .meanwhile = delete_extras,
+		 .tall = true},
+		{.point = "split:located", .victim = insert_between, .meanwhile = delete_extras,
+		 .tall = true},
+		{.point = "mtr:split", .victim = insert_between, .meanwhile = delete_extras,
+		 .tall = true},
+		{.point = "cursor:previous_leaf", .victim = scan_stable_back,
+		 .meanwhile = delete_extras, .tall = true},
+		{.point = "lower:pinned", .victim = delete_extras, .meanwhile = search_all,
+		 .tall = true, .mode = classic, .then = classic},
+		{.point = "lower:pinned", .victim = delete_extras, .meanwhile = insert_many,
+		 .tall = true, .mode = classic, .then = SMO_BLINK},
+		{.point = "classic:step", .victim = insert_between, .meanwhile = delete_extras,
+		 .tall = true, .mode = classic, .then = SMO_BLINK},
 		/* the pages of a merge are pinned: one of them splits */
 		{.point = "merge:pinned", .victim = delete_most, .meanwhile = insert_elsewhere},
 		/* a cursor between two leaves */
@@ -504,6 +710,8 @@ static void interleavings(void)
 int main(void)
 {
 	interleavings();
+	for (unsigned mode = 0; mode < SMO_MODE_COUNT; mode++)
+		shrink((enum smo_mode)mode);
 	for (uint64_t seed = 1; seed <= 2; seed++)
 		for (unsigned mode = 0; mode <= SMO_MODE_COUNT; mode++)
 			oracle(seed * 1000, (enum smo_mode)mode);

@@ -213,6 +213,47 @@ Test(log_reserve, one_release_serves_all_it_can)
 	dev_close(dev);
 }
 
+/*
+ * Whoever makes room hands it out, to all for whom there is enough: nobody who comes
+ * afterwards queues behind a waiter that has not been woken yet.
+ */
+Test(log_reserve, room_is_granted_where_it_is_made)
+{
+	struct device *dev = logrig_format(512, LOGRIG_CAPACITY);
+	struct log *log = logrig_start(dev, 0, 1, 2);
+	struct logrig_waiter waiter[3];
+	struct os_thread thread[3];
+	uint64_t most = log_reserve_max(log);
+
+	cr_assert_eq(log_reserve(log, most), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		waiter[i] = (struct logrig_waiter){.log = log, .bytes = most / 8 * 3};
+		cr_assert_eq(
+			os_thread_start(&thread[i], "reserve", logrig_reserve_thread, &waiter[i]),
+			0);
+		logrig_await_waiters(log, i + 1);
+	}
+	/* The three sleep, or wait for this latch, which they need to find out anything. */
+	latch_x(&log->latch);
+	log->reserved -= most;
+	log->holders = 0;
+	(void)log_space_grant_locked(log);
+	cr_assert_eq(log->space_waiting, 1);
+	cr_assert_eq(log->reserved, waiter[0].bytes + waiter[1].bytes);
+	log_space_wake(log, UINT64_MAX >> (64 - LOG_SPACE_QUEUES));
+	unlatch_x(&log->latch);
+	for (unsigned i = 0; i < 2; i++) {
+		os_thread_join(&thread[i]);
+		cr_assert_eq(waiter[i].result, 0);
+		log_unreserve(log, waiter[i].bytes);
+	}
+	os_thread_join(&thread[2]);
+	cr_assert_eq(waiter[2].result, 0);
+	log_unreserve(log, waiter[2].bytes);
+	log_close(log);
+	dev_close(dev);
+}
+
 /* The holder appends all that it had and goes away: the waiter flushes. */
 Test(log_reserve, an_append_wakes_a_waiter_for_buffer_space)
 {

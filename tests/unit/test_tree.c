@@ -401,3 +401,65 @@ Test(tree, separators_are_short_and_prefixes_are_kept_once)
 	cr_expect_leq(longest, 16 + 2, "longest separator: %u", longest);
 	cr_assert_eq(volume_close(v), 0);
 }
+
+/* ---------------------------------------------------------------- shrinking */
+
+static void change_prefixed(struct volume *v, char group, unsigned i, bool delete)
+{
+	uint8_t key[28] = {0}, value[20] = {0};
+	struct mtr *m;
+	int rc;
+
+	memset(key, group, 20);
+	be64_put(key + 20, i);
+	cr_assert_eq(mtr_begin(v, 0, &m), 0);
+	mtr_want_key(m, INDEX_SHARES, key, sizeof(key));
+	do {
+		cr_assert_eq(mtr_latch(m), 0);
+		if (delete)
+			mtr_delete(m, INDEX_SHARES, key, sizeof(key));
+		else
+			mtr_put(m, INDEX_SHARES, key, sizeof(key), value, sizeof(value));
+		rc = mtr_commit(m);
+	} while (rc == -BE_AGAIN);
+	cr_assert_eq(rc, 0);
+	mtr_end(m);
+}
+
+static uint64_t pages_of(struct volume *v)
+{
+	struct check_report report = {0};
+
+	cr_assert_eq(tree_check(&v->index[INDEX_SHARES], &report), 0);
+	cr_assert_eq(report.problems, 0);
+	return report.pages;
+}
+
+/*
+ * Groups of dense pages, whose records lie there without their long prefix; every other
+ * group goes.  Empty pages go although their neighbours are full, and nothing that does
+ * not fit is tried.
+ */
+Test(tree, empty_pages_go_beside_full_ones)
+{
+	enum { GROUPS = 16, ENTRIES = 500 };
+	struct device *dev = scratch_format(64u << 20, SCRATCH_PAGE, 1u << 20);
+	struct volume *v = scratch_open(dev, false);
+	uint64_t full, half;
+
+	for (int g = 0; g < GROUPS; g++)
+		for (unsigned i = 0; i < ENTRIES; i++)
+			change_prefixed(v, (char)('a' + g), i, false);
+	full = pages_of(v);
+	for (int g = 0; g < GROUPS; g += 2)
+		for (unsigned i = 0; i < ENTRIES; i++)
+			change_prefixed(v, (char)('a' + g), i * 7 % ENTRIES, true);
+	half = pages_of(v);
+	cr_expect_leq(half, full / 2 + GROUPS, "%lu of %lu pages", half, full);
+	for (int g = 1; g < GROUPS; g += 2)
+		for (unsigned i = 0; i < ENTRIES; i++)
+			change_prefixed(v, (char)('a' + g), ENTRIES - 1 - i, true);
+	cr_expect_leq(pages_of(v), 4, "%lu pages", pages_of(v));
+	cr_assert_eq(scratch_problems(v), 0);
+	cr_assert_eq(volume_close(v), 0);
+}
