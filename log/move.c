@@ -77,7 +77,7 @@ void log_thaw(struct log *log)
 	latch_x(&log->latch);
 	check(log->frozen);
 	log->frozen = false;
-	waiter = log_space_waiter_locked(log);
+	waiter = log_space_grant_locked(log);
 	unlatch_x(&log->latch);
 	log_space_wake(log, waiter);
 }

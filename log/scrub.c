@@ -63,7 +63,7 @@ static void batch_end(struct log *log, lsn_t to)
 	latch_x(&log->latch);
 	log->scrubbed = to;
 	log->scrubbing = LSN_NONE;
-	waiter = log_space_waiter_locked(log);
+	waiter = log_space_grant_locked(log);
 	unlatch_x(&log->latch);
 	log_space_wake(log, waiter);
 }
