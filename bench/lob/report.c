@@ -167,7 +167,8 @@ static void put_run(FILE *out, const struct results *r, unsigned setting, unsign
 
 		if (waits <= 0)
 			continue;
-		fprintf(out, "%s\"%s\": %.1f", first ? "" : ", ", rank_name((enum rank)rank), waits);
+		fprintf(out, "%s\"%s\": %.1f", first ? "" : ", ", rank_name((enum rank)rank),
+			waits);
 		first = false;
 	}
 	fprintf(out, "}}");
@@ -199,8 +200,9 @@ static void put_summary(FILE *out, const struct results *r)
 
 static void put_json(FILE *out, const struct results *r)
 {
-	fprintf(out, "{\n  \"rounds\": %u, \"threads\": %u, \"duration_ms\": %u, \"data\": \"%s\",\n",
-		r->rounds, r->threads, r->duration_ms, r->direct ? "direct" : "cached");
+	fprintf(out, "{\n  \"rounds\": %u, \"threads\": %u, \"duration_ms\": %u,\n", r->rounds,
+		r->threads, r->duration_ms);
+	fprintf(out, "  \"data\": \"%s\",\n", r->direct ? "direct" : "cached");
 	fprintf(out, "  \"runs\": {");
 	for (unsigned operation = 0; operation < OPERATIONS; operation++) {
 		fprintf(out, "%s\n    \"%s\": {", operation ? "," : "",
