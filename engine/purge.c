@@ -158,8 +158,42 @@ static void note_result(struct purge *purge, struct pass *pass, uint64_t number,
 			error_text(rc));
 }
 
+/* At once, or one by one when that cannot be. */
+static void work_on_batch(struct purge *purge, struct purge_batch *batch, struct pass *pass)
+{
+	int rc = -E2BIG;
+
+	if (batch->count > 1 && !must_pause(purge, pass))
+		rc = purge_batch_step(purge->volume, batch);
+	if (rc == 0) {
+		pass->worked = true;
+		os_point("purge:batch");
+	}
+	for (unsigned i = 0; rc && i < batch->count && !must_pause(purge, pass); i++)
+		note_result(purge, pass, batch->lob[i].number,
+			    work_on(purge, batch->lob[i].number, pass));
+	batch->count = 0;
+}
+
+/* A record as the cursor has it: kept for a batch, or worked on. */
+static void take_record(struct purge *purge, struct purge_batch *batch, struct pass *pass,
+			uint64_t number, const struct tree_cursor *cursor)
+{
+	struct purge_record record;
+
+	if (purge_record_decode(purge->volume, cursor->value, cursor->value_len, &record) == 0) {
+		if (purge_batch_add(batch, number, &record))
+			return;
+		work_on_batch(purge, batch, pass);
+		if (purge_batch_add(batch, number, &record))
+			return;
+	}
+	note_result(purge, pass, number, work_on(purge, number, pass));
+}
+
 static void run_pass(struct purge *purge, struct pass *pass)
 {
+	struct purge_batch batch = {.count = 0};
 	struct key from = purge_key(0);
 	struct tree_cursor cursor;
 	struct tree *queue = &purge->volume->index[INDEX_PURGE];
@@ -173,9 +207,10 @@ static void run_pass(struct purge *purge, struct pass *pass)
 			break;
 		}
 		number = be64_get(cursor.key.bytes);
-		note_result(purge, pass, number, work_on(purge, number, pass));
+		take_record(purge, &batch, pass, number, &cursor);
 	}
 	tree_cursor_close(&cursor);
+	work_on_batch(purge, &batch, pass);
 	if (rc && rc != -BE_END)
 		note_result(purge, pass, 0, rc);
 	if (pass->error == 0)

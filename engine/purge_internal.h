@@ -14,6 +14,9 @@ struct purge_record {
 	uint64_t ino, lob, first, end;
 };
 
+/* 0, or -EIO after corrupt_at(). */
+int purge_record_decode(struct volume *volume, const void *value, size_t len,
+			struct purge_record *record) must_check;
 /* 0, -BE_NOTFOUND, or -EIO after corrupt_at(). */
 int purge_record_read(struct volume *volume, uint64_t number,
 		      struct purge_record *record) must_check;
@@ -51,6 +54,22 @@ int purge_change(struct volume *volume, const struct change *change) must_check;
  */
 int purge_lob_part(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below,
 		   struct lob_part *part, const struct change *change) must_check;
+
+/* Records next to each other in the queue, of LOBs that are freed together. */
+#define PURGE_BATCH_LOBS 8u
+struct purge_batch {
+	struct {
+		uint64_t number;
+		struct purge_record seen;
+		struct lob_part part;
+	} lob[PURGE_BATCH_LOBS];
+	unsigned count;
+	uint64_t freed;
+};
+/* False: the record cannot be one of a batch, or this one is full. */
+bool purge_batch_add(struct purge_batch *batch, uint64_t number, const struct purge_record *record);
+/* 0: all are dealt with; -E2BIG: they have to be dealt with one by one. */
+int purge_batch_step(struct volume *volume, struct purge_batch *batch) must_check;
 
 /* One bounded mtr's worth of a record's work, each: 0, STEP_DONE, or an error. */
 int purge_lob_step(struct volume *volume, uint64_t number,

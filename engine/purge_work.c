@@ -21,7 +21,8 @@
 
 /* ------------------------------------------------------------------ records */
 
-static int decode(struct volume *volume, const void *value, size_t len, struct purge_record *record)
+int purge_record_decode(struct volume *volume, const void *value, size_t len,
+			struct purge_record *record)
 {
 	const struct disk_purge *disk = value;
 
@@ -51,7 +52,7 @@ int purge_record_read(struct volume *volume, uint64_t number, struct purge_recor
 	int rc = tree_get(&volume->index[INDEX_PURGE], key.bytes, key.len, &head, sizeof(head),
 			  &len);
 
-	return rc ? rc : decode(volume, &head, len, record);
+	return rc ? rc : purge_record_decode(volume, &head, len, record);
 }
 
 int purge_record_lookup(struct mtr *m, uint64_t number, struct purge_record *record)
@@ -61,7 +62,7 @@ int purge_record_lookup(struct mtr *m, uint64_t number, struct purge_record *rec
 	size_t len;
 	int rc = mtr_lookup(m, INDEX_PURGE, key.bytes, key.len, &value, &len);
 
-	return rc ? rc : decode(mtr_volume(m), value, len, record);
+	return rc ? rc : purge_record_decode(mtr_volume(m), value, len, record);
 }
 
 void purge_record_delete(struct mtr *m, uint64_t number)

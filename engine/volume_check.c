@@ -22,7 +22,7 @@ struct owners {
 	struct volume *volume;
 	struct check_report *report;
 	uint8_t *owned;        /* one bit a block of the groups */
-	uint32_t *left;        /* NULL: nothing is shared; else extents that each block still lacks */
+	uint32_t *left;        /* extents that each block still lacks; NULL: nothing is shared */
 	uint64_t blocks;       /* in the groups */
 };
 

@@ -12,6 +12,7 @@
 #include "fs/core_internal.h"
 
 #include "engine/lob.h"
+#include "fs/path.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -24,9 +25,15 @@ static uint64_t blocks_up(uint64_t bytes)
 	return bytes / BLOCK_SIZE + (bytes % BLOCK_SIZE != 0);
 }
 
-static int report_crc(uint64_t ino, uint64_t block)
+static int report_crc(struct core *core, uint64_t ino, uint64_t block)
 {
-	message(LOG_ERR, "inode %" PRIu64 ": checksum mismatch in block %" PRIu64, ino, block);
+	char path[PATH_TEXT_BYTES];
+
+	path_text(core->volume, ino, path);
+	message(LOG_ERR,
+		"%s%sinode %" PRIu64 ", offset %" PRIu64 ": checksum mismatch; %u bytes cannot be "
+		"read",
+		path, *path ? ", " : "", ino, block * BLOCK_SIZE, BLOCK_SIZE);
 	return -EIO;
 }
 
@@ -56,7 +63,7 @@ int contents_read(struct core *core, const struct lob_source *source, uint64_t f
 		rc = lob_read_blocks(core->volume, &map, buf, &bad);
 	}
 	lob_map_free(&map);
-	return rc == -BE_CRC ? report_crc(source->ino, bad) : rc;
+	return rc == -BE_CRC ? report_crc(core, source->ino, bad) : rc;
 }
 
 /* --- read ---------------------------------------------------------------- */
@@ -163,7 +170,7 @@ static int read_part(struct core *core, struct read_args *args)
 
 	for (unsigned tries = 0; tries < CRC_TRIES && rc == -BE_CRC; tries++)
 		rc = read_once(core, args);
-	return rc == -BE_CRC ? report_crc(args->ino, args->bad) : rc;
+	return rc == -BE_CRC ? report_crc(core, args->ino, args->bad) : rc;
 }
 
 int core_read(struct core *core, view_t view, uint64_t ino, uint64_t offset, void *buf, size_t len,

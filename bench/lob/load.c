@@ -25,13 +25,12 @@
 
 #define VOLUME_BYTES (3ull << 30)
 #define LOG_BYTES (256ull << 20)
-#define ROWS 32u /* of a thread, for updates */
 #define VALUE_BYTES_MOST (256u << 10)
 #define CHUNK_BYTES (1u << 20)
 
 struct row {
 	le64 lob;
-	uint8_t columns[1000];
+	uint8_t columns[200];
 };
 
 struct worker {
@@ -64,6 +63,12 @@ static uint32_t blocks_of(enum operation operation)
 	static const uint32_t kib[OPERATIONS] = {16, 64, 256, 16, 64};
 
 	return kib[operation] * 1024 / BLOCK_SIZE;
+}
+
+/* Rows of a thread, for updates: about a leaf of them, less of large values. */
+static unsigned rows_of(const struct load *load)
+{
+	return load->blocks > 16 ? 16 : 64;
 }
 
 /* -------------------------------------------------------------- operations */
@@ -195,7 +200,7 @@ static void *worker_main(void *arg)
 
 	pthread_barrier_wait(&load->barrier);
 	for (w->done = 0; !atomic_load(&load->stop); w->done++)
-		write_row(w, load->updates ? w->done % ROWS : w->inserted++);
+		write_row(w, load->updates ? w->done % rows_of(load) : w->inserted++);
 	pthread_barrier_wait(&load->barrier);
 	return NULL;
 }
@@ -226,7 +231,7 @@ static void set_switches(struct volume *volume, unsigned switches)
 static void before(struct load *load, bool updates)
 {
 	for (unsigned i = 0; updates && i < load->threads; i++)
-		for (unsigned row = 0; row < ROWS; row++)
+		for (unsigned row = 0; row < rows_of(load); row++)
 			write_row(&load->worker[i], row);
 	settle(load);
 }
@@ -235,7 +240,7 @@ static void after(struct load *load)
 {
 	for (unsigned i = 0; i < load->threads; i++) {
 		struct worker *w = &load->worker[i];
-		uint64_t rows = w->inserted > ROWS ? w->inserted : ROWS;
+		uint64_t rows = w->inserted > rows_of(load) ? w->inserted : rows_of(load);
 
 		for (uint64_t row = 0; row < rows; row++)
 			remove_row(w, row);

@@ -36,6 +36,33 @@ unserve
 fsck_clean
 image=$kept
 
+# One bit of a file's data: EIO for these 4 KiB and no others, named in the log and by fsck.
+volume
+serve
+mkdir -p "$mnt/dir/sub"
+seq 200000 >"$work/numbers"
+head -c 409600 "$work/numbers" >"$mnt/dir/sub/file"
+cp "$mnt/dir/sub/file" "$work/good"
+unserve
+number=$(dd if="$work/good" bs=4096 skip=37 count=1 status=none | sed -n 3p)
+at=$(grep -obUa "^$number\$" "$image" | cut -d: -f1)
+"$BUILD/tests/mount/flip_tool" "$image" $((at + 2000)) 5
+serve
+for block in $(seq 0 99); do
+	code=0
+	dd if="$mnt/dir/sub/file" bs=4096 skip="$block" count=1 iflag=direct status=none \
+		>"$work/block" 2>/dev/null || code=$?
+	if [ "$block" -eq 37 ]; then
+		same "$code" 1
+	else
+		cmp "$work/block" <(dd if="$work/good" bs=4096 skip="$block" count=1 status=none)
+	fi
+done
+grep -q "/dir/sub/file, inode [0-9]*, offset $((37 * 4096)): checksum mismatch" "$log" ||
+	fail 'the log does not name the block'
+unserve
+fails 4 "/dir/sub/file.*offset $((37 * 4096))" "$fsck" -n -f --data "$image"
+
 if [ "$(id -u)" -eq 0 ] && unshare -m true 2>/dev/null; then
 	fails 1 '/dev/fuse is missing' unshare -m sh -c \
 		"mount -t tmpfs none /dev && '$blinkfs' '$image' '$mnt'"

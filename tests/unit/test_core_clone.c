@@ -1,4 +1,4 @@
-/* Copies that share blocks: what is shared, what is copied, and that nobody sees the other's writes. */
+/* Copies that share blocks: what is shared, what is copied, who sees what. */
 #include "engine/base/error.h"
 #include "engine/lob.h"
 #include "fs/record.h"
@@ -141,7 +141,8 @@ Test(clone, either_side_is_overwritten)
 	memcpy(theirs, data, BYTES);
 	cr_assert_eq(copy(a, 0, b, 0, BYTES), BYTES);
 	for (unsigned i = 0; i < 60; i++) {
-		size_t at = random_next(&seed) % (BYTES - 20000), len = 1 + random_next(&seed) % 20000;
+		size_t at = random_next(&seed) % (BYTES - 20000);
+		size_t len = 1 + random_next(&seed) % 20000;
 		bool other = random_next(&seed) % 2;
 
 		rig_fill((other ? theirs : mine) + at, len, seed);
