@@ -48,8 +48,10 @@ static void set_other(struct disk_superblock *sb, void *arg)
 
 static int write_other(struct volume *volume, struct blocks other)
 {
-	int rc = volume_change_superblock(volume, set_other, &other);
+	int rc;
 
+	os_point(other.count ? "resize:naming" : "resize:forgetting");
+	rc = volume_change_superblock(volume, set_other, &other);
 	if (rc == 0) {
 		volume->geo.other.start = other.count ? other.start : 0;
 		volume->geo.other.blocks = other.count;

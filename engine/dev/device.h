@@ -86,6 +86,8 @@ struct dev_flush {
 	uint64_t written;
 	bool needed;
 	void *ring; /* what file.c has under way */
+	bool ended; /* record.c: with this result */
+	int result;
 };
 void dev_flush_begin(struct device *dev, struct dev_flush *flush);
 int dev_flush_end(struct dev_flush *flush) must_check;

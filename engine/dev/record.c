@@ -288,6 +288,23 @@ int memory_flush(struct device *dev)
 	return error;
 }
 
+/* In turn at the beginning and at the end, so that cuts between are seen both ways. */
+static void memory_flush_begin(struct device *dev, struct dev_flush *flush)
+{
+	struct memory_device *mem = memory_device(dev);
+
+	latch_x(&mem->latch);
+	flush->ended = mem->beside_calls++ % 2;
+	unlatch_x(&mem->latch);
+	if (flush->ended)
+		flush->result = memory_flush(dev);
+}
+
+static int memory_flush_end(struct dev_flush *flush)
+{
+	return flush->ended ? flush->result : memory_flush(flush->dev);
+}
+
 static void memory_close(struct device *dev)
 {
 	struct memory_device *mem = memory_device(dev);
@@ -304,6 +321,8 @@ static const struct device_ops memory_ops = {
 	.write = memory_write,
 	.flush = memory_flush,
 	.close = memory_close,
+	.flush_begin = memory_flush_begin,
+	.flush_end = memory_flush_end,
 	.open_lane = memory_open_lane,
 	.map = memory_map,
 	.persist = memory_persist,

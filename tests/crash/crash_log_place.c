@@ -28,7 +28,7 @@
 
 #define VOLUME_BYTES (10u << 20)
 #define EXTERNAL_ROOM (4u << 20) /* the log's device is larger than the log */
-#define STATES_AIM 600u          /* of one workload, about */
+#define STATES_AIM 160u          /* of one workload, about */
 
 static const struct kind {
 	const char *name;

@@ -50,7 +50,8 @@ fails 1 'not permitted|not supported' rm -f "$tunables/lob_batch"
 # What takes commands belongs to whoever mounted; as a file it is empty, and stays so.
 same "$(stat -c '%F %a %u' "$mnt/.blinkfs/control")" "regular empty file 600 $(id -u)"
 same "$(cat "$mnt/.blinkfs/control")" ''
-fails 1 'not supported|not permitted' bash -c "echo x >>'$mnt/.blinkfs/control'; sync '$mnt/.blinkfs/control'"
+fails 1 'not supported|not permitted' \
+	bash -c "echo x >>'$mnt/.blinkfs/control'; sync '$mnt/.blinkfs/control'"
 fails 1 'Operation not permitted|Permission denied' rm "$mnt/.blinkfs/control"
 
 # Nothing can be put there or taken away.

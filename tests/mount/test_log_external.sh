@@ -80,7 +80,8 @@ head -c 3M "$work/moved" >"$work/short"
 fails 1 'cut short' "$blinkfs" -o log="$work/short" "$image" "$mnt"
 volume3=$work/volume3
 "$mkfs" -q -s 64M "$volume3"
-fails 1 'has its redo log inside; leave out -o log=PATH' "$blinkfs" -o log="$work/log2" "$volume3" "$mnt"
+fails 1 'has its redo log inside; leave out -o log=PATH' \
+	"$blinkfs" -o log="$work/log2" "$volume3" "$mnt"
 fails 1 "bad value in option 'log='" "$blinkfs" -o log= "$image" "$mnt"
 serve
 same "$(cat "$mnt/later")" later

@@ -214,7 +214,7 @@ static void fill_up(const char *point)
 	struct space_counts counts;
 	struct reservation r;
 
-	if (strcmp(point, "resize:bits_cleared"))
+	if (strcmp(point, "resize:forgetting"))
 		return;
 	tried = true;
 	os_linux_set_point_handler(NULL);
