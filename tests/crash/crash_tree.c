@@ -15,7 +15,7 @@
 
 #define OPS_MAX 400u /* keys */
 #define OPS_ALL 800u
-#define INDEX INDEX_SHARES
+#define INDEX INDEX_OVERLAY
 
 /* Operation i inserts (or deletes) the key order[i]; its value is i. */
 struct op {

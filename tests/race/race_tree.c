@@ -21,7 +21,7 @@
 
 #define THREADS 8u
 #define KEYS_PER_THREAD 400u
-#define INDEX INDEX_SHARES
+#define INDEX INDEX_OVERLAY
 
 static struct volume *open_volume(void)
 {

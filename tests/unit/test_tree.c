@@ -36,7 +36,7 @@ static int put_or_delete(struct volume *v, const unsigned *keys, unsigned count,
 
 	for (unsigned i = 0; rc == 0 && i < count; i++) {
 		make_key(key, keys[i]);
-		mtr_want_key(m, INDEX_SHARES, key, sizeof(key));
+		mtr_want_key(m, INDEX_OVERLAY, key, sizeof(key));
 	}
 	do {
 		rc = mtr_latch(m);
@@ -47,9 +47,9 @@ static int put_or_delete(struct volume *v, const unsigned *keys, unsigned count,
 
 			make_key(key, k);
 			if (o->exists[k] && o->version[k] % 3 == 2)
-				mtr_delete(m, INDEX_SHARES, key, sizeof(key));
+				mtr_delete(m, INDEX_OVERLAY, key, sizeof(key));
 			else
-				mtr_put(m, INDEX_SHARES, key, sizeof(key), value,
+				mtr_put(m, INDEX_OVERLAY, key, sizeof(key), value,
 					make_value(value, k, o->version[k] + 1));
 		}
 		rc = mtr_commit(m);
@@ -67,7 +67,7 @@ static int put_or_delete(struct volume *v, const unsigned *keys, unsigned count,
 /* A cursor in front of any key, there or not: what is before it, what is behind. */
 static void compare_before(struct volume *v, const struct oracle *o, unsigned k)
 {
-	struct tree *tree = &v->index[INDEX_SHARES];
+	struct tree *tree = &v->index[INDEX_OVERLAY];
 	struct tree_cursor c;
 	uint8_t key[8], wanted[8];
 	unsigned before = k, behind = k;
@@ -107,7 +107,7 @@ static void compare(struct volume *v, const struct oracle *o)
 	size_t len;
 	int rc;
 
-	cr_assert_eq(tree_cursor_open(&c, &v->index[INDEX_SHARES], NULL, 0), 0);
+	cr_assert_eq(tree_cursor_open(&c, &v->index[INDEX_OVERLAY], NULL, 0), 0);
 	while ((rc = tree_cursor_next(&c)) == 0) {
 		while (i < KEYS && !o->exists[i])
 			i++;
@@ -141,7 +141,7 @@ static void compare(struct volume *v, const struct oracle *o)
 	tree_cursor_close(&c);
 	for (i = 0; i < KEYS; i += 7) {
 		make_key(key, i);
-		rc = tree_get(&v->index[INDEX_SHARES], key, 8, found, sizeof(found), &len);
+		rc = tree_get(&v->index[INDEX_OVERLAY], key, 8, found, sizeof(found), &len);
 		cr_assert_eq(rc, o->exists[i] ? 0 : -BE_NOTFOUND);
 	}
 	for (i = 0; i <= KEYS; i += 5)
@@ -311,10 +311,10 @@ static unsigned fill_of(enum pattern pattern, enum smo_mode mode, uint64_t *redo
 
 		be64_put(key, pattern_key(pattern, i));
 		cr_assert_eq(mtr_begin(v, 0, &m), 0);
-		mtr_want_key(m, INDEX_SHARES, key, 8);
+		mtr_want_key(m, INDEX_OVERLAY, key, 8);
 		do {
 			cr_assert_eq(mtr_latch(m), 0);
-			mtr_put(m, INDEX_SHARES, key, 8, value, sizeof(value));
+			mtr_put(m, INDEX_OVERLAY, key, 8, value, sizeof(value));
 			rc = mtr_commit(m);
 		} while (rc == -BE_AGAIN);
 		cr_assert_eq(rc, 0);
@@ -349,7 +349,7 @@ Test(tree, separators_are_short_and_prefixes_are_kept_once)
 {
 	struct device *dev = scratch_format(64u << 20, SCRATCH_PAGE, 1u << 20);
 	struct volume *v = scratch_open(dev, false);
-	struct tree *tree = &v->index[INDEX_SHARES];
+	struct tree *tree = &v->index[INDEX_OVERLAY];
 	struct frame *leaf, *root;
 	uint64_t state = 3;
 	unsigned longest = 0, seen = 0;
@@ -365,10 +365,10 @@ Test(tree, separators_are_short_and_prefixes_are_kept_once)
 		be64_put(key + 16, random_next(&state));
 		be64_put(key + 24, random_next(&state));
 		cr_assert_eq(mtr_begin(v, 0, &m), 0);
-		mtr_want_key(m, INDEX_SHARES, key, 32);
+		mtr_want_key(m, INDEX_OVERLAY, key, 32);
 		do {
 			cr_assert_eq(mtr_latch(m), 0);
-			mtr_put(m, INDEX_SHARES, key, 32, value, sizeof(value));
+			mtr_put(m, INDEX_OVERLAY, key, 32, value, sizeof(value));
 			rc = mtr_commit(m);
 		} while (rc == -BE_AGAIN);
 		cr_assert_eq(rc, 0);
@@ -413,13 +413,13 @@ static void change_prefixed(struct volume *v, char group, unsigned i, bool delet
 	memset(key, group, 20);
 	be64_put(key + 20, i);
 	cr_assert_eq(mtr_begin(v, 0, &m), 0);
-	mtr_want_key(m, INDEX_SHARES, key, sizeof(key));
+	mtr_want_key(m, INDEX_OVERLAY, key, sizeof(key));
 	do {
 		cr_assert_eq(mtr_latch(m), 0);
 		if (delete)
-			mtr_delete(m, INDEX_SHARES, key, sizeof(key));
+			mtr_delete(m, INDEX_OVERLAY, key, sizeof(key));
 		else
-			mtr_put(m, INDEX_SHARES, key, sizeof(key), value, sizeof(value));
+			mtr_put(m, INDEX_OVERLAY, key, sizeof(key), value, sizeof(value));
 		rc = mtr_commit(m);
 	} while (rc == -BE_AGAIN);
 	cr_assert_eq(rc, 0);
@@ -430,7 +430,7 @@ static uint64_t pages_of(struct volume *v)
 {
 	struct check_report report = {0};
 
-	cr_assert_eq(tree_check(&v->index[INDEX_SHARES], &report), 0);
+	cr_assert_eq(tree_check(&v->index[INDEX_OVERLAY], &report), 0);
 	cr_assert_eq(report.problems, 0);
 	return report.pages;
 }
