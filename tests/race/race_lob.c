@@ -4,6 +4,9 @@
  * a thread reads in its own range is what it wrote (INV-LOB-1, INV-LOB-7).  Now
  * and then somebody takes all ranges and writes extents that span them.
  *
+ * Now and then an owner clones its range to another LOB, whose extents its
+ * neighbours' clones join and split as well.
+ *
  * The switches (tunables.def) change all the time.
  *
  * Other threads read anything they like, without any lock: the mapping may be
@@ -20,8 +23,10 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LOB 40u
+#define COPY 41u   /* gets clones of owners' ranges */
 #define OWNERS 4u
 #define RANGE 61u /* blocks of each: no multiple of anything */
 #define BLOCKS (OWNERS * RANGE)
@@ -31,7 +36,9 @@ struct race {
 	struct volume *volume;
 	pthread_rwlock_t ranges;    /* an owner holds its range; the spanning writer all */
 	uint32_t version[BLOCKS];   /* [lock: ranges] of each block, by its owner */
+	uint32_t copied[BLOCKS];    /* of each block of the copy, by its owner */
 	_Atomic uint32_t next_version;
+	_Atomic uint64_t clones;
 	_Atomic bool stop;
 	_Atomic uint64_t compared;
 };
@@ -77,6 +84,21 @@ static void compare(struct race *race, uint64_t first, uint32_t count)
 	atomic_fetch_add(&race->compared, count);
 }
 
+/* The copy keeps what was cloned, whatever happens to the original, and the other way round. */
+static int clone_range(struct race *race, uint64_t base)
+{
+	uint32_t found[RANGE];
+	int rc = lob_rig_clone(race->volume, COPY, LOB, base, base + RANGE, NULL);
+
+	check(rc == 0 || rc == -ENOSPC || rc == -E2BIG);
+	if (rc == 0)
+		memcpy(race->copied + base, race->version + base, RANGE * sizeof(race->copied[0]));
+	atomic_fetch_add(&race->clones, rc == 0);
+	check(lob_rig_read(race->volume, COPY, base, RANGE, found) == 0);
+	check(memcmp(found, race->copied + base, sizeof(found)) == 0);
+	return rc;
+}
+
 static void own_loop(void *arg)
 {
 	struct worker *w = arg;
@@ -96,6 +118,8 @@ static void own_loop(void *arg)
 		rc = change(race, first, end, random_next(&seed) % 5 ? version : 0);
 		compare(race, base, RANGE);
 		compare(race, first, (uint32_t)(end - first));
+		if (rc == 0 && random_next(&seed) % 4 == 0)
+			rc = clone_range(race, base);
 		pthread_rwlock_unlock(&race->ranges);
 		if (rc == -ENOSPC)
 			check(space_drain(race->volume->space) != -EIO);
@@ -167,7 +191,8 @@ int main(void)
 	check(scratch_problems(race.volume) == 0);
 	check(volume_close(race.volume) == 0);
 	pthread_rwlock_destroy(&race.ranges);
-	printf("race_lob: %llu blocks compared\n",
-	       (unsigned long long)atomic_load(&race.compared));
+	printf("race_lob: %llu blocks compared, %llu clones\n",
+	       (unsigned long long)atomic_load(&race.compared),
+	       (unsigned long long)atomic_load(&race.clones));
 	return 0;
 }
