@@ -19,7 +19,7 @@ objects: $(call objects_of,$(LOG_BENCH_SOURCES))
 bench: $(BUILD)/bench/log_bench
 -include $(patsubst %.o,%.d,$(call objects_of,$(LOG_BENCH_SOURCES)))
 
-.PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch
+.PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch bench-backup
 # Commits per second of the redo log, beside programs without one; ROUNDS=7.
 # Results: $(BUILD)/bench/log.json.
 bench-log: $(BUILD)/bench/log_bench
@@ -42,3 +42,6 @@ bench-stall: $(BUILD)/bench/stall_bench
 # Latches and allocators, builds of several kinds in turns: $(BUILD)/bench/latch.json.
 bench-latch:
 	+@BUILD=$(BUILD) CC=$(CC) bench/latch.sh
+# Metadata operations beside backups and with the log archived: $(BUILD)/bench/backup.json.
+bench-backup: all $(BUILD)/bench/meta
+	@BUILD=$(BUILD) bench/backup.sh
