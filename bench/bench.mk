@@ -54,6 +54,7 @@ $(BUILD)/bench/engines_bench: $(call objects_of,$(ENGINES_BENCH_SOURCES)) $(BUIL
 -include $(patsubst %.o,%.d,$(call objects_of,$(ENGINES_BENCH_SOURCES)))
 
 .PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch bench-flushes
+.PHONY: bench-backup
 .PHONY: bench-lob bench-blink bench-engines bench-dirs
 # Commits per second of the redo log, beside programs without one; ROUNDS=7.
 # Results: $(BUILD)/bench/log.json.
@@ -99,3 +100,6 @@ bench-engines:
 # $(BUILD)/bench/dirs.json.
 bench-dirs: $(BUILD)/bench/dirs
 	@$< $(BUILD)/bench
+# Metadata operations beside backups and with the log archived: $(BUILD)/bench/backup.json.
+bench-backup: all $(BUILD)/bench/meta
+	@BUILD=$(BUILD) bench/backup.sh

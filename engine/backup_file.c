@@ -5,8 +5,11 @@
 #include "engine/page.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#define WRITE_OUT_BYTES (8u << 20)
 
 /* ------------------------------------------------------------------ bytes */
 
@@ -76,6 +79,27 @@ static int write_chunk(struct backup *b, enum backup_chunk_type type, uint64_t s
 			 sizeof(head) + (size_t)count * BLOCK_SIZE, offset);
 }
 
+/*
+ * The file goes to its medium in small steps, so that the kernel never has much of it
+ * to write at once while somebody waits for a flush of the volume's log.  Advice: what
+ * counts is the fsync at the end.
+ */
+static void write_out(struct backup *b)
+{
+	uint64_t window = b->file_at / WRITE_OUT_BYTES * WRITE_OUT_BYTES;
+
+	if (window <= b->written_out)
+		return;
+	sync_file_range(b->params->fd, (off_t)b->written_out, (off_t)(window - b->written_out),
+			SYNC_FILE_RANGE_WRITE);
+	if (b->written_out >= WRITE_OUT_BYTES)
+		sync_file_range(b->params->fd, (off_t)(b->written_out - WRITE_OUT_BYTES),
+				WRITE_OUT_BYTES,
+				SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+					SYNC_FILE_RANGE_WAIT_AFTER);
+	b->written_out = window;
+}
+
 int backup_chunk(struct backup *b, enum backup_chunk_type type, uint64_t start, uint32_t count,
 		 uint8_t *payload)
 {
@@ -86,6 +110,7 @@ int backup_chunk(struct backup *b, enum backup_chunk_type type, uint64_t start, 
 	b->file_at += sizeof(struct disk_backup_chunk) + (uint64_t)count * BLOCK_SIZE;
 	b->chunks += type != BACKUP_END;
 	b->progress.bytes = b->file_at;
+	write_out(b);
 	return 0;
 }
 

@@ -57,6 +57,7 @@ struct backup {
 	lsn_t start, end;         /* c and e */
 	uint64_t file_at;         /* where the next chunk goes */
 	uint64_t chunks;
+	uint64_t written_out;     /* the kernel has been told to write up to here */
 	struct backup_index index;
 	struct backup_log log;
 	uint8_t *page;            /* one page */

@@ -172,7 +172,7 @@ static int await(struct call *call, struct blinkfs_backup_status *status)
 	for (;;) {
 		if (ioctl(call->dir_fd, BLINKFS_IOC_BACKUP_STATUS, status) != 0)
 			return fail(call->dir, strerror(errno));
-		if (status->pid != getpid() || status->state != BACKUP_RUNNING)
+		if (!status->is_mine || status->state != BACKUP_RUNNING)
 			break;
 		if (stopped)
 			return fail(call->file, "interrupted");
@@ -182,7 +182,7 @@ static int await(struct call *call, struct blinkfs_backup_status *status)
 	show(call, status);
 	if (!call->quiet && isatty(STDERR_FILENO))
 		fputc('\n', stderr);
-	if (status->pid != getpid())
+	if (!status->is_mine)
 		return fail(call->dir, "the backup was ended");
 	if (status->error == -EINVAL)
 		return fail(call->dir, "--since lies in the future of this volume");

@@ -30,9 +30,9 @@ enum blinkfs_backup_state { BACKUP_IDLE, BACKUP_RUNNING, BACKUP_ENDED };
 
 struct blinkfs_backup_status {
 	uint32_t state;
-	int32_t pid;               /* who called it */
 	int32_t error;             /* ENDED: 0 or a negative code of error.h */
-	uint32_t reserved;
+	int32_t pid;               /* who called it, as the server sees processes */
+	uint32_t is_mine;          /* it was who asks now */
 	uint64_t pages, blocks, bytes, lsn, bad_blocks;
 };
 

@@ -18,8 +18,11 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#define BACKUP_NICE 10
 
 struct backup_service {
 	struct volume *volume;
@@ -109,8 +112,11 @@ static void backup_main(void *arg)
 {
 	struct backup_service *service = arg;
 	struct backup_progress result = {0};
-	int rc = backup_run(service->volume, &service->params, &result);
+	int rc;
 
+	/* Of this thread alone, and of the one that it starts: others go first. */
+	setpriority(PRIO_PROCESS, 0, BACKUP_NICE);
+	rc = backup_run(service->volume, &service->params, &result);
 	say_result(service, rc, &result);
 	close(service->fd);
 	close(service->pid_fd);

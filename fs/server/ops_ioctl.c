@@ -86,6 +86,7 @@ static void backup_status(fuse_req_t req, size_t room)
 		return;
 	}
 	backup_service_status(req_server(req)->backup, &status);
+	status.is_mine = status.pid == (int32_t)fuse_req_ctx(req)->pid;
 	fuse_reply_ioctl(req, 0, &status, sizeof(status));
 }
 
