@@ -29,6 +29,7 @@
 #define SETS 2u
 #define THREAD_COUNTS 4u
 #define MIXED_THREADS 8u
+#define CACHE_LEAST (256u * PAGE_SIZE_DEFAULT) /* POOL_FRAMES_MIN */
 
 static const unsigned thread_counts[THREAD_COUNTS] = {1, 2, 8, 32};
 
@@ -129,7 +130,8 @@ static void run_mixed(const struct mixed *mixed, enum smo_mode mode, struct run_
 	const struct set *set = &bench.set[1];
 	uint64_t cache = mixed->cache_share
 				 ? set->leaves * PAGE_SIZE_DEFAULT / mixed->cache_share : 0;
-	struct volume *volume = set_open(set, mode, cache);
+	struct volume *volume =
+		set_open(set, mode, cache && cache < CACHE_LEAST ? CACHE_LEAST : cache);
 	struct load load = {.do_one = mixed->do_one, .set = set,
 			    .operations = set->inserts / MIXED_THREADS * MIXED_THREADS *
 					  mixed->per_insert,
