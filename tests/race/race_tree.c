@@ -157,7 +157,7 @@ static void oracle(uint64_t seed, enum smo_mode mode)
 		volume_set_smo(v, mode);
 	for (unsigned t = 0; t < THREADS; t++) {
 		worker[t] = (struct worker){.v = v, .number = t, .seed = seed + t,
-					    .rounds = 3000 * test_scale(),
+					    .rounds = 2000 * test_scale(),
 					    .switches = mode == SMO_MODE_COUNT && t == 0};
 		demand(os_thread_start(&worker[t].thread, "work", work, &worker[t]) == 0, "thread");
 	}
@@ -467,6 +467,29 @@ static void insert_elsewhere(struct volume *v)
 	}
 }
 
+#define FIRST_LEAF 18u /* keys, as they were put */
+
+static void insert_second(struct volume *v)
+{
+	uint8_t key[8];
+
+	for (unsigned i = FIRST_LEAF + 2; i < 2 * FIRST_LEAF; i++) {
+		make_key(key, 0, i * 2 + 1);
+		change(v, key, false, 0x66);
+	}
+}
+
+/* The first leaf becomes empty, and only the second is there to merge with. */
+static void delete_first(struct volume *v)
+{
+	uint8_t key[8];
+
+	for (unsigned i = 0; i < FIRST_LEAF; i++) {
+		make_key(key, 0, i * 2);
+		change(v, key, true, 0);
+	}
+}
+
 static void delete_most(struct volume *v)
 {
 	uint8_t key[8];
@@ -610,6 +633,9 @@ static void interleavings(void)
 		 .victim = insert_between,
 		 .meanwhile = split_other_index,
 		 .after = join_syncer},
+		/* a neighbour would take the INCOMPLETE page in */
+		{.point = "split:published", .victim = insert_second, .meanwhile = delete_first,
+		 .full = true},
 		/* the parent is remembered: it splits, its page dies, it is raised */
 		{.point = "split:located", .victim = insert_between, .meanwhile = insert_elsewhere},
 		{.point = "split:located", .victim = insert_between, .meanwhile = insert_elsewhere,
