@@ -291,7 +291,8 @@ static double cpu_first_over_last(const struct bench *bench, enum form form)
 static void print_part(const char *name, const struct part *part)
 {
 	printf("%-20s %10.0f %8.2f %8.2f %8.3f %8.3f %8u %8u\n", name, part->rate,
-	       part->cpu_us, part->pages, part->reads, part->writes, part->dirent_levels, part->inode_levels);
+	       part->cpu_us, part->pages, part->reads, part->writes, part->dirent_levels,
+	       part->inode_levels);
 }
 
 static void print_form(const struct bench *bench, enum form form)

@@ -15,7 +15,8 @@
  * A fence that moves left (REC_SPLIT_LEFT) keeps the prefix valid: everything
  * in [low, high) shares it, the new fence too.  Only a fence that moves right
  * (REC_FENCE) can shorten it, which makes every record longer; whoever asks
- * for that adds up page_load_bytes(), which counts whole keys.
+ * for that adds up what all take without a prefix (page_load_bytes()), less the
+ * prefix that the new fences allow (tree_merge.c).
  */
 #include "engine/page.h"
 

@@ -105,7 +105,7 @@ uint32_t page_room(const void *page, uint32_t page_size);
 uint32_t page_cost(size_t key_len, size_t value_len);
 /* What deleting (or replacing) a slot gives back. */
 uint32_t page_slot_bytes(const void *page, unsigned slot);
-/* Sum of page_cost() with whole keys over all slots: what a merge would move at most. */
+/* Sum of page_cost() with whole keys over all slots. */
 uint32_t page_load_bytes(const void *page);
 /* All that an empty page offers. */
 uint32_t page_capacity(uint32_t page_size);

@@ -131,7 +131,7 @@ bool pages_find(struct space *space, uint64_t *pageno);
 
 /* --------------------------------------------- ready pages of the indexes */
 
-#define READY_MAX 64u
+#define READY_MAX 256u
 
 struct ready_list {
 	struct latch latch;         /* RANK_LEAF */

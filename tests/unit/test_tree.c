@@ -404,9 +404,9 @@ Test(tree, separators_are_short_and_prefixes_are_kept_once)
 
 /* ---------------------------------------------------------------- shrinking */
 
-static void change_prefixed(struct volume *v, char group, unsigned i, bool delete)
+static void change_prefixed(struct volume *v, char group, unsigned i, bool delete, size_t len)
 {
-	uint8_t key[28] = {0}, value[20] = {0};
+	uint8_t key[28] = {0}, value[900] = {0};
 	struct mtr *m;
 	int rc;
 
@@ -419,7 +419,7 @@ static void change_prefixed(struct volume *v, char group, unsigned i, bool delet
 		if (delete)
 			mtr_delete(m, INDEX_SHARES, key, sizeof(key));
 		else
-			mtr_put(m, INDEX_SHARES, key, sizeof(key), value, sizeof(value));
+			mtr_put(m, INDEX_SHARES, key, sizeof(key), value, len);
 		rc = mtr_commit(m);
 	} while (rc == -BE_AGAIN);
 	cr_assert_eq(rc, 0);
@@ -435,12 +435,29 @@ static uint64_t pages_of(struct volume *v)
 	return report.pages;
 }
 
-/*
- * Groups of dense pages, whose records lie there without their long prefix; every other
- * group goes.  Empty pages go although their neighbours are full, and nothing that does
- * not fit is tried.
- */
+/* Pages of four records each; every other page becomes empty, beside full ones. */
 Test(tree, empty_pages_go_beside_full_ones)
+{
+	enum { PAGES = 60, RECORDS = 4 };
+	struct device *dev = scratch_format(64u << 20, SCRATCH_PAGE, 1u << 20);
+	struct volume *v = scratch_open(dev, false);
+
+	for (unsigned i = 0; i < PAGES * RECORDS; i++)
+		change_prefixed(v, 'a', i, false, 900);
+	cr_assert_eq(stat_read(&v->stats, STAT_tree_splits_leaf), PAGES - 1);
+	for (unsigned i = 0; i < PAGES * RECORDS; i++)
+		if (i / RECORDS % 2)
+			change_prefixed(v, 'a', i, true, 0);
+	cr_expect_leq(pages_of(v), PAGES / 2 + 2, "%lu pages", pages_of(v));
+	cr_assert_eq(scratch_problems(v), 0);
+	cr_assert_eq(volume_close(v), 0);
+}
+
+/*
+ * Groups of dense pages, whose records lie there without their long prefix: a merge
+ * across groups would spell it out.  What would not fit is not tried.
+ */
+Test(tree, merges_count_the_prefix_that_is_left)
 {
 	enum { GROUPS = 16, ENTRIES = 500 };
 	struct device *dev = scratch_format(64u << 20, SCRATCH_PAGE, 1u << 20);
@@ -449,16 +466,16 @@ Test(tree, empty_pages_go_beside_full_ones)
 
 	for (int g = 0; g < GROUPS; g++)
 		for (unsigned i = 0; i < ENTRIES; i++)
-			change_prefixed(v, (char)('a' + g), i, false);
+			change_prefixed(v, (char)('a' + g), i, false, 20);
 	full = pages_of(v);
 	for (int g = 0; g < GROUPS; g += 2)
 		for (unsigned i = 0; i < ENTRIES; i++)
-			change_prefixed(v, (char)('a' + g), i * 7 % ENTRIES, true);
+			change_prefixed(v, (char)('a' + g), i * 7 % ENTRIES, true, 0);
 	half = pages_of(v);
 	cr_expect_leq(half, full / 2 + GROUPS, "%lu of %lu pages", half, full);
 	for (int g = 1; g < GROUPS; g += 2)
 		for (unsigned i = 0; i < ENTRIES; i++)
-			change_prefixed(v, (char)('a' + g), ENTRIES - 1 - i, true);
+			change_prefixed(v, (char)('a' + g), ENTRIES - 1 - i, true, 0);
 	cr_expect_leq(pages_of(v), 4, "%lu pages", pages_of(v));
 	cr_assert_eq(scratch_problems(v), 0);
 	cr_assert_eq(volume_close(v), 0);
