@@ -290,8 +290,9 @@ static double cpu_first_over_last(const struct bench *bench, enum form form)
 
 static void print_part(const char *name, const struct part *part)
 {
-	printf("%-20s %10.0f %8.2f %8.2f %8.3f %8.3f %8u %8u\n", name, part->rate, part->cpu_us,
-	       part->pages, part->reads, part->writes, part->dirent_levels, part->inode_levels);
+	printf("%-20s %10.0f %8.2f %8.2f %8.3f %8.3f %8u %8u\n", name, part->rate,
+	       part->cpu_us, part->pages, part->reads, part->writes, part->dirent_levels,
+	       part->inode_levels);
 }
 
 static void print_form(const struct bench *bench, enum form form)
@@ -305,8 +306,8 @@ static void print_form(const struct bench *bench, enum form form)
 	       (unsigned long long)(bench->cache_bytes >> 20),
 	       (unsigned long long)(bench->log_bytes >> 20),
 	       (unsigned long long)(bench->metadata_bytes[form] >> 20));
-	printf("%-20s %10s %8s %8s %8s %8s %8s %8s\n", "", "a second", "cpu us", "pages", "reads", "writes",
-	       "dirents", "inodes");
+	printf("%-20s %10s %8s %8s %8s %8s %8s %8s\n", "", "a second", "cpu us",
+	       "pages", "reads", "writes", "dirents", "inodes");
 	for (unsigned i = 0; i < PARTS; i++) {
 		snprintf(name, sizeof(name), "create, tenth %u", i + 1);
 		print_part(name, &bench->create[form][i]);
@@ -318,8 +319,8 @@ static void print_form(const struct bench *bench, enum form form)
 
 static void write_part(FILE *out, const char *what, const struct part *part, const char *separator)
 {
-	fprintf(out, "%s{\"op\": \"%s\", \"rate\": %.0f, \"cpu_us\": %.3f, \"pages\": %.3f, \"reads\": %.3f, "
-		"\"writes\": %.3f, \"dirent_levels\": %u, \"inode_levels\": %u}",
+	fprintf(out, "%s{\"op\": \"%s\", \"rate\": %.0f, \"cpu_us\": %.3f, \"pages\": %.3f, "
+		"\"reads\": %.3f, \"writes\": %.3f, \"dirent_levels\": %u, \"inode_levels\": %u}",
 		separator, what, part->rate, part->cpu_us, part->pages, part->reads, part->writes,
 		part->dirent_levels, part->inode_levels);
 }
