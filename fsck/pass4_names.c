@@ -7,8 +7,8 @@
  *	directory with its name   nlink = 2 + subdirectories, entries = names in it
  *	other with names          nlink = names
  *	no name, nlink 0          an orphan: fine with a purge record (pass 6)
- *	no name, nlink > 0        repaired by making it an orphan when nothing
- *	                          would be lost, else reported
+ *	no name, nlink > 0        made an orphan when nothing would be lost, else
+ *	                          it gets a name in lost+found
  *
  * A directory is reached when the chain of its holders ends at the root.
  */
@@ -24,7 +24,8 @@
 
 struct names_state {
 	struct inode_note *parent; /* of the entries that come at present; NULL: no such inode */
-	uint64_t parent_ino;
+	uint64_t parent_ino, suffix;
+	bool doomed; /* the parent is no directory: these entries go */
 	struct hash_group group;
 };
 
@@ -35,6 +36,7 @@ int pass4_begin(struct walk *w)
 		return -ENOMEM;
 	w->names->parent = NULL;
 	w->names->parent_ino = 0;
+	w->names->doomed = false;
 	hash_group_init(&w->names->group);
 	return 0;
 }
@@ -53,34 +55,68 @@ static bool name_valid(const uint8_t *name, size_t len)
 	return !(name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.')));
 }
 
+/* A fix of the entry that comes at present. */
+static struct fsck_fix entry_fix(const struct walk *w, enum fix_kind kind, uint64_t value)
+{
+	struct fsck_fix fix = fix_pair(kind, INDEX_DIRENTS, w->names->parent_ino,
+				       w->names->suffix);
+
+	fix.value = value;
+	return fix;
+}
+
+/* A directory whose inode is lost is made again: its names are still here. */
 static void enter_directory(struct walk *w, uint64_t parent)
 {
 	struct names_state *s = w->names;
 
 	s->parent_ino = parent;
 	s->parent = note_find(w, parent);
-	if (!s->parent)
-		problem(w, FSCK_DIRENT_PARENT, "directory %" PRIu64 " does not exist", parent);
-	else if (!S_ISDIR(s->parent->mode))
-		problem(w, FSCK_DIRENT_PARENT, "inode %" PRIu64 " is not a directory", parent);
+	s->doomed = s->parent ? !S_ISDIR(s->parent->mode) : parent == 0 || parent >> INO_BITS;
+	if (s->doomed)
+		problem_edit(w, FSCK_DIRENT_PARENT, NULL, "inode %" PRIu64 " is not a directory",
+			     parent);
+	else if (!s->parent)
+		problem_fix(w, FSCK_DIRENT_PARENT, FIX_MAKE_DIR, parent, 0,
+			    "directory %" PRIu64 " does not exist", parent);
+}
+
+/* Of two names of a directory the one stays that its inode says. */
+static void second_name(struct walk *w, struct inode_note *child, uint64_t parent,
+			uint64_t recorded)
+{
+	struct fsck_fix fix = entry_fix(w, FIX_DELETE, 0);
+
+	if (recorded == parent && !(child->flags & NOTE_AT_HOME)) {
+		fix = fix_pair(FIX_DELETE, INDEX_DIRENTS, child->parent, child->name_suffix);
+		child->flags |= NOTE_AT_HOME;
+	}
+	problem_edit(w, FSCK_DIR_NAMES, &fix, "directory %" PRIu64 ": another in %" PRIu64,
+		     child->ino, parent);
 }
 
 static void link_directory(struct walk *w, struct inode_note *child, uint64_t parent)
 {
 	struct names_state *s = w->names;
+	struct fsck_fix fix;
 
 	if (child->names_found > 1) {
-		problem(w, FSCK_DIR_NAMES, "directory %" PRIu64 ": another in %" PRIu64, child->ino,
-			parent);
+		second_name(w, child, parent, child->parent_recorded);
 		return;
 	}
-	if (child->ino == INO_ROOT)
-		problem(w, FSCK_DIR_NAMES, "the root directory, in %" PRIu64, parent);
-	else if (child->parent != parent)
+	child->parent_recorded = child->parent;
+	if (child->ino == INO_ROOT) {
+		fix = entry_fix(w, FIX_DELETE, 0);
+		problem_edit(w, FSCK_DIR_NAMES, &fix, "the root directory, in %" PRIu64, parent);
+	} else if (child->parent != parent) {
 		problem_fix(w, FSCK_DIR_PARENT, FIX_PARENT, child->ino, parent,
 			    "directory %" PRIu64 ": %" PRIu64 " instead of %" PRIu64, child->ino,
 			    child->parent, parent);
+	} else {
+		child->flags |= NOTE_AT_HOME;
+	}
 	child->parent = parent;
+	child->name_suffix = s->suffix;
 	if (s->parent)
 		s->parent->subdirs_found++;
 }
@@ -90,16 +126,21 @@ static void link_child(struct walk *w, uint64_t parent, const struct disk_dirent
 {
 	uint64_t ino = le64_get(dirent->child);
 	struct inode_note *child = note_find(w, ino);
+	struct fsck_fix fix;
 
 	if (!child) {
-		problem(w, FSCK_DIRENT_CHILD, "directory %" PRIu64 ", %s: inode %" PRIu64, parent,
+		fix = entry_fix(w, FIX_DELETE, 0);
+		problem_edit(w, FSCK_DIRENT_CHILD, &fix, "directory %" PRIu64 ", %s: inode %" PRIu64, parent,
 			hash_group_text(&w->names->group, name, len), ino);
 		return;
 	}
-	if (dirent->type != IFTODT(child->mode))
-		problem(w, FSCK_DIRENT_TYPE, "directory %" PRIu64 ", %s: %u instead of %u", parent,
-			hash_group_text(&w->names->group, name, len), dirent->type,
-			IFTODT(child->mode));
+	if (dirent->type != IFTODT(child->mode)) {
+		fix = entry_fix(w, FIX_TYPE, IFTODT(child->mode));
+		problem_edit(w, FSCK_DIRENT_TYPE, &fix,
+			     "directory %" PRIu64 ", %s: %u instead of %u", parent,
+			     hash_group_text(&w->names->group, name, len), dirent->type,
+			     IFTODT(child->mode));
+	}
 	child->names_found++;
 	if (S_ISDIR(child->mode))
 		link_directory(w, child, parent);
@@ -113,22 +154,36 @@ int pass4_name(struct walk *w, const struct raw_entry *entry)
 	struct disk_dirent dirent;
 	const uint8_t *name = entry->value + sizeof(dirent);
 
+	struct fsck_fix fix;
+
 	if (parent != s->parent_ino || parent == 0)
 		enter_directory(w, parent);
+	s->suffix = suffix;
+	if (s->doomed) {
+		fix = entry_fix(w, FIX_DELETE, 0);
+		w->number = FSCK_DIRENT_PARENT;
+		list_fix(w, &fix);
+		return 0;
+	}
 	if (s->parent)
 		s->parent->entries_found++;
 	if (entry->value_len <= sizeof(dirent) || !name_valid(name, len)) {
-		problem(w, FSCK_DIRENT_VALUE, "directory %" PRIu64 ", key %#" PRIx64, parent,
-			suffix);
+		fix = entry_fix(w, FIX_DELETE, 0);
+		problem_edit(w, FSCK_DIRENT_VALUE, &fix, "directory %" PRIu64 ", key %#" PRIx64,
+			     parent, suffix);
 		return 0;
 	}
 	memcpy(&dirent, entry->value, sizeof(dirent));
-	if (suffix >> 7 != raw_name_hash(&w->raw, name, len))
-		problem(w, FSCK_DIRENT_HASH, "directory %" PRIu64 ", %s: key %#" PRIx64, parent,
-			hash_group_text(&s->group, name, len), suffix);
-	if (!hash_group_add(&s->group, parent, suffix >> 7, name, len))
-		problem(w, FSCK_DIRENT_TWICE, "directory %" PRIu64 ", %s", parent,
-			hash_group_text(&s->group, name, len));
+	if (suffix >> 7 != raw_name_hash(&w->raw, name, len)) {
+		fix = entry_fix(w, FIX_RENAME, 0);
+		problem_edit(w, FSCK_DIRENT_HASH, &fix, "directory %" PRIu64 ", %s: key %#" PRIx64,
+			     parent, hash_group_text(&s->group, name, len), suffix);
+	}
+	if (!hash_group_add(&s->group, parent, suffix >> 7, name, len)) {
+		fix = entry_fix(w, FIX_DELETE, 0);
+		problem_edit(w, FSCK_DIRENT_TWICE, &fix, "directory %" PRIu64 ", %s", parent,
+			     hash_group_text(&s->group, name, len));
+	}
 	link_child(w, parent, &dirent, name, len);
 	return 0;
 }
@@ -152,15 +207,19 @@ static void mark_chain(struct walk *w, struct inode_note *from)
 {
 	struct inode_note *at = from;
 	bool reached = false;
+	struct fsck_fix fix;
 
 	while (at && !(at->flags & (NOTE_REACHED | NOTE_DETACHED | NOTE_WALKING))) {
 		at->flags |= NOTE_WALKING;
 		at = holder(w, at);
 	}
-	if (at && (at->flags & NOTE_WALKING))
-		problem(w, FSCK_DIR_DETACHED, "directory %" PRIu64 " is inside itself", at->ino);
-	else
+	if (at && (at->flags & NOTE_WALKING)) {
+		fix = fix_pair(FIX_DELETE, INDEX_DIRENTS, at->parent, at->name_suffix);
+		problem_edit(w, FSCK_DIR_DETACHED, &fix, "directory %" PRIu64 " is inside itself",
+			     at->ino);
+	} else {
 		reached = at && (at->flags & NOTE_REACHED);
+	}
 	for (at = from; at && (at->flags & NOTE_WALKING); at = holder(w, at))
 		at->flags = (uint16_t)((at->flags & ~NOTE_WALKING) |
 				       (reached ? NOTE_REACHED : NOTE_DETACHED));
@@ -171,8 +230,8 @@ static void mark_reachable(struct walk *w)
 	struct inode_note *root = note_find(w, INO_ROOT);
 
 	if (!root || !S_ISDIR(root->mode))
-		problem(w, FSCK_INODE_ROOT, "inode %u is %s", INO_ROOT,
-			root ? "not a directory" : "missing");
+		problem_fix(w, FSCK_INODE_ROOT, FIX_MAKE_DIR, INO_ROOT, 0, "inode %u is %s",
+			    INO_ROOT, root ? "not a directory" : "missing");
 	else
 		root->flags |= NOTE_REACHED;
 	if (root && S_ISDIR(root->mode) && root->parent != INO_ROOT)
@@ -191,8 +250,7 @@ static void fix_nlink(struct walk *w, const struct inode_note *note, uint32_t wa
 	enum fix_kind kind = note->nlink == 0 ? FIX_UNORPHAN : FIX_NLINK;
 
 	if (want > LINKS_MAX)
-		problem_unfixable(w, FSCK_NLINK, "inode %" PRIu64 ": %" PRIu32 " names", note->ino,
-				  want);
+		problem(w, FSCK_NLINK, "inode %" PRIu64 ": %" PRIu32 " names", note->ino, want);
 	else if (note->nlink == 0)
 		problem_fix(w, FSCK_ORPHAN_NAMED, kind, note->ino, want,
 			    "inode %" PRIu64 ": %" PRIu32 " names", note->ino, note->names_found);
@@ -210,19 +268,23 @@ static bool has_contents(const struct inode_note *note)
 
 static void judge_unnamed(struct walk *w, const struct inode_note *note)
 {
-	bool directory = S_ISDIR(note->mode);
+	bool directory = S_ISDIR(note->mode), holds = directory && note->entries_found;
+	uint32_t links = directory ? 2 + note->subdirs_found : 1;
 
 	if (note->nlink == 0) {
-		if (directory && note->entries_found)
-			problem(w, FSCK_ORPHAN_PARENT, "directory %" PRIu64 ": %" PRIu64 " entries",
-				note->ino, note->entries_found);
+		if (holds)
+			problem_fix(w, FSCK_ORPHAN_PARENT, FIX_RECONNECT, note->ino, links,
+				    "directory %" PRIu64 ": %" PRIu64 " entries", note->ino,
+				    note->entries_found);
 		else if (!(note->flags & NOTE_PURGED))
 			problem_fix(w, FSCK_ORPHAN, FIX_ORPHAN, note->ino, 0, "inode %" PRIu64,
 				    note->ino);
-	} else if (directory && note->entries_found) {
-		problem(w, FSCK_DIR_DETACHED, "directory %" PRIu64 ": it has no name", note->ino);
+	} else if (holds) {
+		problem_fix(w, FSCK_DIR_DETACHED, FIX_RECONNECT, note->ino, links,
+			    "directory %" PRIu64 ": it has no name", note->ino);
 	} else if (has_contents(note) || note->purge_key) {
-		problem_unfixable(w, FSCK_UNNAMED, "inode %" PRIu64 ": it has contents", note->ino);
+		problem_fix(w, FSCK_UNNAMED_CONTENTS, FIX_RECONNECT, note->ino, links,
+			    "inode %" PRIu64, note->ino);
 	} else {
 		problem_fix(w, FSCK_UNNAMED, FIX_ORPHAN, note->ino, 0, "inode %" PRIu64, note->ino);
 	}

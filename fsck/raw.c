@@ -111,10 +111,15 @@ int raw_key_compare(const struct raw_key *a, const struct raw_key *b)
 
 uint64_t raw_name_hash(const struct raw_volume *raw, const void *name, size_t len)
 {
+	return raw_seeded_hash(raw->sb.hash_seed, name, len);
+}
+
+uint64_t raw_seeded_hash(const uint8_t hash_seed[16], const void *name, size_t len)
+{
 	uint64_t hash;
 	le64 seed;
 
-	memcpy(&seed, raw->sb.hash_seed, sizeof(seed));
+	memcpy(&seed, hash_seed, sizeof(seed));
 	hash = XXH3_64bits_withSeed(name, len, le64_get(seed)) & ((1ull << 56) - 1);
 	return hash ? hash : 1;
 }

@@ -40,6 +40,7 @@ uint64_t raw_bitmap_page(const struct raw_volume *raw, uint32_t group);
  * name, seeded with the first 8 bytes of the superblock's hash_seed; 1 for 0.
  */
 uint64_t raw_name_hash(const struct raw_volume *raw, const void *name, size_t len);
+uint64_t raw_seeded_hash(const uint8_t hash_seed[16], const void *name, size_t len);
 
 struct raw_key {
 	uint8_t len;
