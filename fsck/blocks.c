@@ -137,8 +137,8 @@ int claim_pages_as_blocks(struct walk *w)
 		claim_blocks(w, block, count * geo->page_blocks, &twice);
 		if (twice == UINT64_MAX)
 			continue;
-		problem_edit(w, FSCK_BLOCK_TWICE, NULL, "block %" PRIu64 ": by a page and by a file",
-			     twice);
+		problem_edit(w, FSCK_BLOCK_TWICE, NULL,
+			     "block %" PRIu64 ": by a page and by a file", twice);
 		any = true;
 	}
 	if (!any)

@@ -115,7 +115,7 @@ struct fsck_options {
 	bool (*cancelled)(void *arg); /* asked now and then; NULL = never */
 	/* Now and then: step `done` of `total`, which do not change within a walk; may be NULL. */
 	void (*progress)(void *arg, const char *what, unsigned done, unsigned total);
-	void *arg;                                     /* of the two */
+	void *arg; /* of the two */
 };
 
 struct fsck_result {
@@ -124,11 +124,11 @@ struct fsck_result {
 	uint64_t problems;                  /* notes do not count */
 	uint64_t serious;                   /* of these: more than a wrong count */
 	uint64_t repairable;                /* of these */
-	uint64_t lsn_max;       /* of the pages that were read */
+	uint64_t lsn_max;                   /* of the pages that were read */
 	bool whole;             /* nothing was hidden: repairs may be derived from this walk */
 	struct fsck_fix *fixes; /* owned; fsck_result_free() */
 	size_t fix_count;
-	bool more_fixes;        /* there were more than are listed */
+	bool more_fixes; /* there were more than are listed */
 	/* With collect_fixes, one bit a block from groups_start on; owned. */
 	uint64_t *claimed;      /* used by anything */
 	uint64_t *claimed_data; /* used by files */

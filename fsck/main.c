@@ -88,8 +88,7 @@ static void print_result(void *arg, const struct fsck_result *result)
 		json_result(&p->json, result);
 }
 
-static void show_progress(void *arg, unsigned walk, const char *what, unsigned done,
-			  unsigned total)
+static void show_progress(void *arg, unsigned walk, const char *what, unsigned done, unsigned total)
 {
 	struct program *p = arg;
 
@@ -250,13 +249,14 @@ static int run(struct program *p)
 int main(int argc, char **argv)
 {
 	struct program p = {
-		.options = {
-			.mode = MODE_ASK,
-			.cancelled = is_interrupted,
-			.print = print_line,
-			.done = print_result,
-			.lock_wait_ns = LOCK_WAIT_NS,
-		},
+		.options =
+			{
+				.mode = MODE_ASK,
+				.cancelled = is_interrupted,
+				.print = print_line,
+				.done = print_result,
+				.lock_wait_ns = LOCK_WAIT_NS,
+			},
 	};
 	int done = parse(argc, argv, &p);
 

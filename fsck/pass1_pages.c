@@ -72,7 +72,6 @@ static void printf_like(3, 4)
 	t->w->rebuild = true;
 }
 
-
 static void refuse(struct tree_walk *t, uint64_t pageno, int rc, const char *why)
 {
 	enum fsck_problem_id id = rc == -BE_CRC        ? FSCK_PAGE_CRC
@@ -91,14 +90,13 @@ static bool enter(struct tree_walk *t, uint64_t pageno, uint64_t from)
 
 	if (!raw_pageno_valid(&t->w->raw, pageno) ||
 	    (!root && raw_blocks_fixed(&t->w->raw, pageno, geo->page_blocks))) {
-		broken(t, FSCK_PAGE_NUMBER,
-			"index %s, page %" PRIu64 " refers to page %" PRIu64, index_name(t), from,
-			pageno);
+		broken(t, FSCK_PAGE_NUMBER, "index %s, page %" PRIu64 " refers to page %" PRIu64,
+		       index_name(t), from, pageno);
 		return false;
 	}
 	if (!claim_page(t->w, pageno)) {
 		broken(t, FSCK_PAGE_TWICE, "index %s, page %" PRIu64 " refers to page %" PRIu64,
-			index_name(t), from, pageno);
+		       index_name(t), from, pageno);
 		return false;
 	}
 	return true;
@@ -112,7 +110,7 @@ static bool judge(struct tree_walk *t, uint64_t pageno, const void *page, int le
 
 	if (head->type != PAGE_TREE || head->index != t->index) {
 		broken(t, FSCK_PAGE_KIND, "index %s, page %" PRIu64 ": type %u, index %u",
-			index_name(t), pageno, head->type, head->index);
+		       index_name(t), pageno, head->type, head->index);
 		return false;
 	}
 	if (head->flags & PAGE_DEAD) {
@@ -121,7 +119,7 @@ static bool judge(struct tree_walk *t, uint64_t pageno, const void *page, int le
 	}
 	if (level >= 0 && head->level != level) {
 		broken(t, FSCK_PAGE_LEVEL, "index %s, page %" PRIu64 ": level %u instead of %d",
-			index_name(t), pageno, head->level, level);
+		       index_name(t), pageno, head->level, level);
 		return false;
 	}
 	if (le64_get(head->lsn) >= LSN_PLAUSIBLE_MAX) {
@@ -173,14 +171,13 @@ static int visit_leaf(struct tree_walk *t, const void *page)
 
 		raw_entry(page, slot, &entry);
 		if (raw_key_bytes[t->index] && entry.key.len != raw_key_bytes[t->index]) {
-			broken(t, FSCK_KEY_FORMAT,
-				"index %s, page %" PRIu64 ", slot %u: %u bytes", index_name(t),
-				pageno, slot, entry.key.len);
+			broken(t, FSCK_KEY_FORMAT, "index %s, page %" PRIu64 ", slot %u: %u bytes",
+			       index_name(t), pageno, slot, entry.key.len);
 			continue;
 		}
 		if (t->any && raw_key_compare(&t->last, &entry.key) >= 0) {
 			broken(t, FSCK_KEY_ORDER, "index %s, page %" PRIu64 ", slot %u",
-				index_name(t), pageno, slot);
+			       index_name(t), pageno, slot);
 			continue;
 		}
 		t->last = entry.key;
@@ -202,8 +199,8 @@ static void follow_level(struct tree_walk *t, const void *page)
 
 	if (level->known && level->right != pageno)
 		broken(t, FSCK_RIGHT_LINK,
-			"index %s, page %" PRIu64 ": leads to page %" PRIu64 " instead of %" PRIu64,
-			index_name(t), level->pageno, level->right, pageno);
+		       "index %s, page %" PRIu64 ": leads to page %" PRIu64 " instead of %" PRIu64,
+		       index_name(t), level->pageno, level->right, pageno);
 	*level = (struct level){true, pageno, raw_right(page)};
 }
 
@@ -214,7 +211,7 @@ static void check_low(struct tree_walk *t, const void *page, const struct raw_ke
 	raw_low(page, &own);
 	if (raw_key_compare(&own, low) != 0)
 		broken(t, FSCK_FENCE_LOW, "index %s, page %" PRIu64, index_name(t),
-			le64_get(raw_head(page)->pageno));
+		       le64_get(raw_head(page)->pageno));
 }
 
 /* len 0 of a high fence is plus infinity. */
@@ -250,13 +247,13 @@ static int walk_chain(struct tree_walk *t, const uint8_t *page, const struct raw
 			return rc;
 		if (same_high(&own_high, high)) {
 			if (incomplete)
-				broken(t, FSCK_STALE_MARK, "index %s, page %" PRIu64,
-					index_name(t), pageno);
+				broken(t, FSCK_STALE_MARK, "index %s, page %" PRIu64, index_name(t),
+				       pageno);
 			return 0;
 		}
 		if (!incomplete) {
 			broken(t, FSCK_FENCE_HIGH, "index %s, page %" PRIu64, index_name(t),
-				pageno);
+			       pageno);
 			return 0;
 		}
 		rc = level_page(t, level, &buf);
@@ -409,9 +406,9 @@ static int walk_from_root(struct tree_walk *t)
 	for (unsigned i = 0; i < TREE_LEVELS_MAX && !rc; i++)
 		if (t->level[i].known && t->level[i].right)
 			broken(t, FSCK_RIGHT_LINK,
-				"index %s, page %" PRIu64 ": leads to page %" PRIu64
-				" instead of the end",
-				index_name(t), t->level[i].pageno, t->level[i].right);
+			       "index %s, page %" PRIu64 ": leads to page %" PRIu64
+			       " instead of the end",
+			       index_name(t), t->level[i].pageno, t->level[i].right);
 	return rc;
 }
 

@@ -50,8 +50,9 @@ static void check_times(struct walk *w, uint64_t ino, const struct disk_inode *i
 
 	for (unsigned i = 0; i < array_count(times); i++)
 		if (le32_get(times[i]->nsec) >= 1000000000u) {
-			problem_fix(w, FSCK_INODE_TIME, FIX_INODE, ino, 0, "inode %" PRIu64 ": %" PRIu32 " ns", ino,
-				le32_get(times[i]->nsec));
+			problem_fix(w, FSCK_INODE_TIME, FIX_INODE, ino, 0,
+				    "inode %" PRIu64 ": %" PRIu32 " ns", ino,
+				    le32_get(times[i]->nsec));
 			return;
 		}
 }
@@ -65,18 +66,20 @@ static void check_contents(struct walk *w, uint64_t ino, const struct disk_inode
 	bool holds = type == S_IFREG || type == S_IFLNK;
 
 	if ((flags & ~(uint32_t)INODE_INLINE) || (flags && !inline_bytes))
-		problem_fix(w, FSCK_INODE_FLAGS, FIX_INODE, ino, 0, "inode %" PRIu64 ": %#" PRIx32, ino, flags);
+		problem_fix(w, FSCK_INODE_FLAGS, FIX_INODE, ino, 0, "inode %" PRIu64 ": %#" PRIx32,
+			    ino, flags);
 	if ((!holds && (flags & INODE_INLINE)) ||
 	    ((flags & INODE_INLINE) && le64_get(inode->lob)) || (!holds && le64_get(inode->lob)))
 		problem_fix(w, FSCK_INODE_LOB, FIX_INODE, ino, 0,
-			"inode %" PRIu64 ": mode %#o, flags %#x, content %" PRIu64, ino,
-			le32_get(inode->mode), flags, le64_get(inode->lob));
+			    "inode %" PRIu64 ": mode %#o, flags %#x, content %" PRIu64, ino,
+			    le32_get(inode->mode), flags, le64_get(inode->lob));
 	if (size > (uint64_t)FILE_BYTES_MAX || inline_bytes > size ||
 	    inline_bytes > INLINE_BYTES_MAX(w->raw.geo.page_size) ||
 	    (type == S_IFLNK && (size == 0 || size > SYMLINK_BYTES_MAX)) ||
 	    (type == S_IFLNK && (flags & INODE_INLINE) && size != inline_bytes))
-		problem_fix(w, FSCK_INODE_SIZE, FIX_INODE, ino, 0, "inode %" PRIu64 ": size %" PRIu64 ", %u inline bytes",
-			ino, size, inline_bytes);
+		problem_fix(w, FSCK_INODE_SIZE, FIX_INODE, ino, 0,
+			    "inode %" PRIu64 ": size %" PRIu64 ", %u inline bytes", ino, size,
+			    inline_bytes);
 }
 
 static void check_dead_range(struct walk *w, uint64_t ino, const struct disk_inode *inode)
@@ -87,8 +90,8 @@ static void check_dead_range(struct walk *w, uint64_t ino, const struct disk_ino
 		return;
 	if (first >= end || !le64_get(inode->lob) || !le64_get(inode->purge_key))
 		problem_fix(w, FSCK_INODE_DEAD, FIX_INODE, ino, 0,
-			"inode %" PRIu64 ": [%" PRIu64 ", %" PRIu64 "), purge key %" PRIu64, ino,
-			first, end, le64_get(inode->purge_key));
+			    "inode %" PRIu64 ": [%" PRIu64 ", %" PRIu64 "), purge key %" PRIu64,
+			    ino, first, end, le64_get(inode->purge_key));
 }
 
 static void check_directory(struct walk *w, uint64_t ino, const struct disk_inode *inode)
@@ -98,8 +101,8 @@ static void check_directory(struct walk *w, uint64_t ino, const struct disk_inod
 	if (directory ? le64_get(inode->parent) == 0
 		      : le64_get(inode->parent) || le64_get(inode->entries))
 		problem_fix(w, FSCK_INODE_DIR, FIX_INODE, ino, 0,
-			"inode %" PRIu64 ": parent %" PRIu64 ", %" PRIu64 " entries", ino,
-			le64_get(inode->parent), le64_get(inode->entries));
+			    "inode %" PRIu64 ": parent %" PRIu64 ", %" PRIu64 " entries", ino,
+			    le64_get(inode->parent), le64_get(inode->entries));
 }
 
 static int remember_lob(struct walk *w, uint64_t ino, uint64_t lob)
@@ -175,8 +178,8 @@ int pass2_inode(struct walk *w, const struct raw_entry *entry)
 	}
 	check_number(w, ino);
 	if (!mode_known(le32_get(inode.mode)))
-		problem_fix(w, FSCK_INODE_MODE, FIX_INODE, ino, 0, "inode %" PRIu64 ": mode %#" PRIo32, ino,
-			le32_get(inode.mode));
+		problem_fix(w, FSCK_INODE_MODE, FIX_INODE, ino, 0,
+			    "inode %" PRIu64 ": mode %#" PRIo32, ino, le32_get(inode.mode));
 	check_times(w, ino, &inode);
 	check_contents(w, ino, &inode, inline_bytes);
 	check_dead_range(w, ino, &inode);

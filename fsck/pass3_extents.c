@@ -25,8 +25,8 @@ int pass3_share(struct walk *w, const struct raw_entry *entry)
 	int rc;
 
 	if (entry->value_len != sizeof(share)) {
-		problem_edit(w, FSCK_SHARE_VALUE, &fix, "share up to block %" PRIu64 ": %u bytes", last,
-			entry->value_len);
+		problem_edit(w, FSCK_SHARE_VALUE, &fix, "share up to block %" PRIu64 ": %u bytes",
+			     last, entry->value_len);
 		return 0;
 	}
 	memcpy(&share, entry->value, sizeof(share));
@@ -34,8 +34,9 @@ int pass3_share(struct walk *w, const struct raw_entry *entry)
 	if (length == 0 || length > last || le32_get(share.references) < 2 ||
 	    !raw_blocks_valid(&w->raw, last + 1 - length, length)) {
 		problem_edit(w, FSCK_SHARE_VALUE, &fix,
-			"share up to block %" PRIu64 ": %" PRIu64 " blocks, %" PRIu32 " references",
-			last, length, le32_get(share.references));
+			     "share up to block %" PRIu64 ": %" PRIu64 " blocks, %" PRIu32
+			     " references",
+			     last, length, le32_get(share.references));
 		return 0;
 	}
 	if (before && before->start + before->length > last + 1 - length) {
@@ -310,7 +311,8 @@ static void check_purged(struct walk *w, const struct extent *e)
 	if (w->lob.owner < w->owners.count && owner->lob == e->lob && owner->kind == OWNER_PURGE &&
 	    e->first < owner->expected)
 		problem_fix(w, FSCK_LOB_UNOWNED, FIX_PURGE_ALL, owner->id, 0,
-			    "content %" PRIu64 ", file block %" PRIu64 ": before what is to be purged",
+			    "content %" PRIu64 ", file block %" PRIu64
+			    ": before what is to be purged",
 			    e->lob, e->first);
 }
 
@@ -372,22 +374,23 @@ int pass3_extent(struct walk *w, const struct raw_entry *entry)
 	if (!w->lob.any || lob != w->lob.lob)
 		lob_begin(w, lob);
 	if (!raw_extent_decode(entry, &e, &why)) {
-		problem_edit(w, FSCK_EXTENT_VALUE, &drop, "content %" PRIu64 ", file block %" PRIu64 ": %s",
-			lob, be64_get(entry->key.bytes + 8), why);
+		problem_edit(w, FSCK_EXTENT_VALUE, &drop,
+			     "content %" PRIu64 ", file block %" PRIu64 ": %s", lob,
+			     be64_get(entry->key.bytes + 8), why);
 		return 0;
 	}
 	if (e.first < w->lob.next_block)
-		problem_edit(w, FSCK_EXTENT_OVERLAP, &drop, "content %" PRIu64 ", file block %" PRIu64, lob,
-			e.first);
+		problem_edit(w, FSCK_EXTENT_OVERLAP, &drop,
+			     "content %" PRIu64 ", file block %" PRIu64, lob, e.first);
 	check_purged(w, &e);
 	w->lob.next_block = e.first + e.length;
 	w->lob.blocks += e.length;
 	if (!raw_blocks_valid(&w->raw, e.start, e.length) ||
 	    raw_blocks_fixed(&w->raw, e.start, e.length)) {
 		problem_edit(w, FSCK_EXTENT_PLACE, &drop,
-			"content %" PRIu64 ", file block %" PRIu64 ": block %" PRIu64 ", %" PRIu32
-			" blocks",
-			lob, e.first, e.start, e.length);
+			     "content %" PRIu64 ", file block %" PRIu64 ": block %" PRIu64
+			     ", %" PRIu32 " blocks",
+			     lob, e.first, e.start, e.length);
 		return 0;
 	}
 	return claim_extent(w, &e);

@@ -58,8 +58,7 @@ static bool name_valid(const uint8_t *name, size_t len)
 /* A fix of the entry that comes at present. */
 static struct fsck_fix entry_fix(const struct walk *w, enum fix_kind kind, uint64_t value)
 {
-	struct fsck_fix fix = fix_pair(kind, INDEX_DIRENTS, w->names->parent_ino,
-				       w->names->suffix);
+	struct fsck_fix fix = fix_pair(kind, INDEX_DIRENTS, w->names->parent_ino, w->names->suffix);
 
 	fix.value = value;
 	return fix;
@@ -130,8 +129,9 @@ static void link_child(struct walk *w, uint64_t parent, const struct disk_dirent
 
 	if (!child) {
 		fix = entry_fix(w, FIX_DELETE, 0);
-		problem_edit(w, FSCK_DIRENT_CHILD, &fix, "directory %" PRIu64 ", %s: inode %" PRIu64, parent,
-			hash_group_text(&w->names->group, name, len), ino);
+		problem_edit(w, FSCK_DIRENT_CHILD, &fix,
+			     "directory %" PRIu64 ", %s: inode %" PRIu64, parent,
+			     hash_group_text(&w->names->group, name, len), ino);
 		return;
 	}
 	if (dirent->type != IFTODT(child->mode)) {

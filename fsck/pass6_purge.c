@@ -58,8 +58,8 @@ static int remember_listed(struct walk *w, uint64_t key, const uint8_t *at, uint
 		rc = table_room(w->purge_claims);
 		if (rc)
 			return rc;
-		w->purge_claims.at[w->purge_claims.count++] = (struct purge_claim){
-			key, start, length};
+		w->purge_claims.at[w->purge_claims.count++] = (struct purge_claim){key, start,
+										   length};
 	}
 	return 0;
 }

@@ -25,9 +25,9 @@ struct rebuild {
 	struct raw_volume raw;
 	const struct repair_round *round;
 	unsigned index;
-	uint64_t *used;     /* by the bitmaps, one bit a block; all of a group without a page */
-	bool *known;        /* by group: its bitmap page is good */
-	uint8_t *chunk;     /* SCAN_BYTES */
+	uint64_t *used; /* by the bitmaps, one bit a block; all of a group without a page */
+	bool *known;    /* by group: its bitmap page is good */
+	uint8_t *chunk; /* SCAN_BYTES */
 	struct leaf *leaf;
 	size_t leaves, room;
 	struct build_space space;
@@ -49,8 +49,7 @@ static int read_group(struct rebuild *r, uint32_t group)
 	const char *why;
 	int rc = raw_read_page(&r->raw, raw_bitmap_page(&r->raw, group), r->chunk, &why);
 
-	r->known[group] = !rc && page->head.type == PAGE_BITMAP &&
-			  le32_get(page->group) == group;
+	r->known[group] = !rc && page->head.type == PAGE_BITMAP && le32_get(page->group) == group;
 	if (r->known[group])
 		memcpy(words, r->chunk + sizeof(*page), geo->group_blocks / 8);
 	else
@@ -63,8 +62,7 @@ static int read_bitmaps(struct rebuild *r)
 	const struct geometry *geo = &r->raw.geo;
 	int rc = 0;
 
-	r->used = calloc((uint64_t)geo->group_count * geo->group_blocks / 64 + 1,
-			 sizeof(uint64_t));
+	r->used = calloc((uint64_t)geo->group_count * geo->group_blocks / 64 + 1, sizeof(uint64_t));
 	r->known = calloc(geo->group_count, sizeof(*r->known));
 	if (!r->used || !r->known)
 		return -ENOMEM;

@@ -31,8 +31,7 @@
 #include "fsck/repair.h"
 
 /* -ENOSPC: there is no room beside the old pages; nothing was changed. */
-int rebuild_index(struct device *dev, const struct repair_round *round,
-		  unsigned index) must_check;
+int rebuild_index(struct device *dev, const struct repair_round *round, unsigned index) must_check;
 int rebuild_system(struct device *dev, const struct repair_round *round) must_check;
 
 #endif

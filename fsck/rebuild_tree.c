@@ -146,8 +146,9 @@ static int put_entry(struct build *b, unsigned level, const struct raw_key *key,
 	if (rc)
 		return rc;
 	slots = raw_slots(at->page);
-	if (slots >= 4 && page_room(at->page, page_size) <
-				  page_cost(key->len, len) + page_capacity(page_size) / FILL_SHARE) {
+	if (slots >= 4 &&
+	    page_room(at->page, page_size) <
+		    page_cost(key->len, len) + page_capacity(page_size) / FILL_SHARE) {
 		uint64_t next;
 
 		rc = take_page(b, &next);

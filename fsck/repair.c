@@ -259,8 +259,7 @@ int repair_trees(struct device *dev, const struct repair_round *round)
 
 bool repair_has(const struct fsck_result *result, enum fix_phase phase, const bool *approved)
 {
-	const struct repair_round round = {
-		.result = result, .phase = phase, .approved = approved};
+	const struct repair_round round = {.result = result, .phase = phase, .approved = approved};
 
 	for (size_t i = 0; i < result->fix_count; i++)
 		if (is_due(&round, &result->fixes[i]))

@@ -220,8 +220,7 @@ static bool measure_run(struct copy_job *job)
 							      : WRITE_BLOCKS_MAX;
 
 	job->run = 1;
-	while (job->run < most &&
-	       (job->extent.unwritten || block_is_own(job, job->run) == own))
+	while (job->run < most && (job->extent.unwritten || block_is_own(job, job->run) == own))
 		job->run++;
 	return own;
 }

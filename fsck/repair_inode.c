@@ -182,8 +182,7 @@ static void shape_contents(struct inode_edit *edit, const struct shape *shape)
 
 	if (type == S_IFLNK && most > SYMLINK_BYTES_MAX)
 		most = SYMLINK_BYTES_MAX;
-	if (!holds ||
-	    (!marked && (le64_get(inode->lob) || tail > le64_get(inode->size))))
+	if (!holds || (!marked && (le64_get(inode->lob) || tail > le64_get(inode->size))))
 		tail = 0;
 	if (tail > most)
 		tail = most;

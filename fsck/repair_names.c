@@ -157,7 +157,8 @@ int repair_rename(struct volume *volume, const struct fsck_fix *fix)
 	if (!name)
 		goto out;
 	rc = find_place(volume, fix->index, be64_get(fix->key), name, name_len, &job.place);
-	if (!rc && !(job.place.found && memcmp(job.place.key, fix->key, sizeof(job.place.key)) == 0))
+	if (!rc &&
+	    !(job.place.found && memcmp(job.place.key, fix->key, sizeof(job.place.key)) == 0))
 		rc = repair_mtr(volume, &work);
 out:
 	free(job.value);
@@ -284,7 +285,7 @@ static int is_usable(struct volume *volume, uint64_t ino, bool *usable)
 static int find_lost_found(struct volume *volume, struct link_job *job, uint64_t *dir)
 {
 	for (unsigned i = 0; i < LOST_FOUND_MAX; i++) {
-		bool usable = false, done;
+		bool usable = false, done = false;
 		int rc;
 
 		if (i)

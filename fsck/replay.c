@@ -27,8 +27,8 @@ struct replay {
 	struct change *change;
 	size_t count, room;
 	bool malformed;
-	uint8_t *batch;     /* dw_slots pages */
-	uint64_t *place;    /* their numbers */
+	uint8_t *batch;  /* dw_slots pages */
+	uint64_t *place; /* their numbers */
 	uint32_t batched;
 	uint64_t applied, skipped; /* records */
 };
@@ -173,7 +173,8 @@ static int apply_all(struct replay *r)
 	if (r->count)
 		qsort(r->change, r->count, sizeof(*r->change), compare_changes);
 	for (size_t i = 0, next; i < r->count && !rc; i = next) {
-		for (next = i + 1; next < r->count && r->change[next].pageno == r->change[i].pageno;)
+		for (next = i + 1;
+		     next < r->count && r->change[next].pageno == r->change[i].pageno;)
 			next++;
 		rc = apply_page(r, &r->change[i], next - i);
 	}
@@ -275,7 +276,8 @@ static int run(struct replay *r, uint64_t lsn_max, char *line, size_t size)
 			  le64_get(r->raw.sb.mount_gen));
 
 	if (rc == -BE_NOVOLUME || rc == -BE_DAMAGE || rc == -BE_VERSION || rc == -EIO) {
-		snprintf(line, size, "the log is gone: a new one begins; what was only in it is lost");
+		snprintf(line, size,
+			 "the log is gone: a new one begins; what was only in it is lost");
 		return make_log(r, lsn_max);
 	}
 	if (rc)
@@ -288,8 +290,8 @@ static int run(struct replay *r, uint64_t lsn_max, char *line, size_t size)
 	return rc;
 }
 
-int replay_by_force(struct device *dev, uint64_t lsn_max,
-		    void (*say)(void *arg, const char *line), void *arg)
+int replay_by_force(struct device *dev, uint64_t lsn_max, void (*say)(void *arg, const char *line),
+		    void *arg)
 {
 	struct replay r = {0};
 	char line[192];

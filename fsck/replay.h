@@ -29,8 +29,8 @@ struct device;
  * lsn_max: the newest page that is known.  `say` is told what was applied and
  * what was not.
  */
-int replay_by_force(struct device *dev, uint64_t lsn_max,
-		    void (*say)(void *arg, const char *line), void *arg) must_check;
+int replay_by_force(struct device *dev, uint64_t lsn_max, void (*say)(void *arg, const char *line),
+		    void *arg) must_check;
 
 /* The log is empty: its next entry comes above `lsn`. */
 int log_go_on_at(struct device *dev, uint64_t lsn) must_check;

@@ -30,7 +30,7 @@ struct session {
 	uint64_t found[PROBLEM_NUMBERS]; /* by the last walk */
 	unsigned walks;
 	bool primary_bad, copy_bad;
-	bool log_empty; /* what is in place is the volume as it is */
+	bool log_empty;                   /* what is in place is the volume as it is */
 	enum fsck_problem_id log_problem; /* FSCK_LOG_DAMAGED, FSCK_REPLAY, or 0 */
 	uint64_t log_end;
 	bool changed; /* something was corrected */
@@ -110,7 +110,8 @@ static int find_superblock(struct session *s)
 	if (superblock_find(s->dev, &sb, &copy))
 		return -BE_NOVOLUME;
 	report_problem(&s->report, FSCK_SB_LOST, "found again %s",
-		       copy ? "from a copy" : "from the log and the pages; label and hash seed are lost");
+		       copy ? "from a copy"
+			    : "from the log and the pages; label and hash seed are lost");
 	if (!decide(s, FSCK_SB_LOST))
 		return -BE_DAMAGE;
 	s->changed = true;

@@ -45,8 +45,7 @@ struct session_options {
 	/* Once, at the end of a run that walked the volume; may be NULL. */
 	void (*done)(void *arg, const struct fsck_result *result);
 	/* As in fsck_options, with the number of the walk; may be NULL. */
-	void (*progress)(void *arg, unsigned walk, const char *what, unsigned done,
-			 unsigned total);
+	void (*progress)(void *arg, unsigned walk, const char *what, unsigned done, unsigned total);
 	void *arg;
 	uint64_t lock_wait_ns;
 	uint64_t cache_bytes; /* for replay and repairs; 0 = the default */

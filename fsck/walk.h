@@ -98,7 +98,7 @@ struct walk {
 	void *report_arg;
 	struct fsck_result *result;
 	size_t fix_room;
-	unsigned number; /* of the problem that was reported last */
+	unsigned number;       /* of the problem that was reported last */
 	unsigned unused_index; /* whose entries come at present */
 	bool rebuild;          /* a tree is to be rebuilt: that needs to know what is claimed */
 
