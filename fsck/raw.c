@@ -52,6 +52,22 @@ bool raw_superblock_valid(const struct disk_superblock *sb)
 	       geometry_decode(sb, &geo) == 0;
 }
 
+bool raw_checkpoint_valid(const struct raw_volume *raw, unsigned which)
+{
+	struct disk_checkpoint checkpoint;
+	uint64_t at = which ? LOG_CHECKPOINT_1 : LOG_CHECKPOINT_0;
+	le32 crc;
+
+	if (dev_read(raw->dev, &checkpoint, sizeof(checkpoint),
+		     raw->geo.log_start * BLOCK_SIZE + at))
+		return false;
+	crc = checkpoint.crc;
+	checkpoint.crc = le32_make(0);
+	return memcmp(checkpoint.magic, CHECKPOINT_MAGIC, sizeof(checkpoint.magic)) == 0 &&
+	       memcmp(checkpoint.tag, raw->sb.log_uuid, sizeof(checkpoint.tag)) == 0 &&
+	       crc32c(0, &checkpoint, sizeof(checkpoint)) == le32_get(crc);
+}
+
 /* ------------------------------------------------------------------ pages */
 
 int raw_judge_page(const struct raw_volume *raw, uint64_t pageno, const void *page,

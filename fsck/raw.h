@@ -22,6 +22,9 @@ int raw_open(struct raw_volume *raw, struct device *dev) must_check;
 /* Is this block a superblock by itself: magic, checksum, geometry? */
 bool raw_superblock_valid(const struct disk_superblock *sb);
 
+/* Is checkpoint block 0 or 1 of the log one by itself: magic, tag, checksum? */
+bool raw_checkpoint_valid(const struct raw_volume *raw, unsigned which);
+
 /* An I/O error, or what page_verify() says: -BE_CRC, -BE_IDENTITY, -BE_FORMAT; *why is its text. */
 int raw_read_page(const struct raw_volume *raw, uint64_t pageno, void *page,
 		  const char **why) must_check;

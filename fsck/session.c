@@ -30,6 +30,7 @@ struct session {
 	uint64_t found[PROBLEM_NUMBERS]; /* by the last walk */
 	unsigned walks;
 	bool primary_bad, copy_bad;
+	bool checkpoint_bad;
 	bool log_empty;                   /* what is in place is the volume as it is */
 	enum fsck_problem_id log_problem; /* FSCK_LOG_DAMAGED, FSCK_REPLAY, or 0 */
 	uint64_t log_end;
@@ -178,6 +179,23 @@ static int scan_log(struct session *s, struct log_scan_result *found)
 	return rc;
 }
 
+/*
+ * Of a volume that was closed both checkpoint blocks are good; a power cut may
+ * tear the one that is being written, which is legal.
+ */
+static void look_at_checkpoints(struct session *s)
+{
+	bool clean = le32_get(s->raw.sb.state) == SB_CLEAN;
+
+	s->checkpoint_bad = false;
+	for (unsigned which = 0; which < 2 && clean && !s->log_problem; which++) {
+		if (raw_checkpoint_valid(&s->raw, which))
+			continue;
+		s->checkpoint_bad = true;
+		report_problem(&s->report, FSCK_CHECKPOINT, "block %u", which);
+	}
+}
+
 /* INV-SB-2: 'clean' is advice, the log is scanned all the same. */
 static bool is_settled(struct session *s)
 {
@@ -187,7 +205,8 @@ static bool is_settled(struct session *s)
 	    s->primary_bad || s->copy_bad)
 		return false;
 	s->log_empty = true;
-	return scan_log(s, &found) == 0 && s->log_empty && !found.damaged;
+	return scan_log(s, &found) == 0 && s->log_empty && !found.damaged &&
+	       raw_checkpoint_valid(&s->raw, 0) && raw_checkpoint_valid(&s->raw, 1);
 }
 
 static int look_at_log(struct session *s)
@@ -397,7 +416,9 @@ static int settle(struct session *s)
 {
 	int rc = s->log_empty ? 0 : replay(s);
 
-	s->changed |= s->flagged || s->primary_bad || s->copy_bad;
+	if (!rc && s->checkpoint_bad)
+		rc = log_go_on_at(s->dev, s->log_end);
+	s->changed |= s->flagged || s->primary_bad || s->copy_bad || s->checkpoint_bad;
 	return rc ? rc : write_state(s, SB_CLEAN);
 }
 
@@ -445,8 +466,10 @@ static int check_and_repair(struct session *s)
 		rc = walk(s);
 	if (rc)
 		return rc;
+	look_at_checkpoints(s);
 	rewrite = (!s->primary_bad || decide(s, FSCK_SB_PRIMARY)) &&
-		  (!s->copy_bad || decide(s, FSCK_SB_COPY));
+		  (!s->copy_bad || decide(s, FSCK_SB_COPY)) &&
+		  (!s->checkpoint_bad || decide(s, FSCK_CHECKPOINT));
 	if (s->options->mode != MODE_NO)
 		rc = repair_all(s);
 	if (rc)

@@ -189,6 +189,20 @@ FAULT(page_from_the_future, 117, REPAIRED)
 	image_store(i, true);
 }
 
+FAULT(page_from_nowhere, 117, REPAIRED)
+{
+	fault_second_leaf(i);
+	page_set_lsn(i->page, UINT64_MAX - 5);
+	image_store(i, true);
+}
+
+FAULT(bitmap_from_the_future, 117, REPAIRED)
+{
+	image_load(i, i->raw.geo.groups_start);
+	page_set_lsn(i->page, 1ull << 40);
+	image_store(i, true);
+}
+
 FAULT(unused_index, 118, REPAIRED)
 {
 	struct key key = image_key_ino(1);

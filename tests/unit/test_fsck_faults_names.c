@@ -368,6 +368,24 @@ FAULT(copy, 2, REPAIRED)
 	smash_block(w, i->raw.geo.block_count - 1);
 }
 
+FAULT(both, 4, REPAIRED)
+{
+	smash_block(w, 0);
+	smash_block(w, i->raw.geo.block_count - 1);
+}
+
+FAULT(checkpoint, 13, REPAIRED)
+{
+	uint64_t log = i->raw.geo.log_start * BLOCK_SIZE;
+
+	cr_assert_eq(dev_write(w->dev, "?", 1, log + LOG_CHECKPOINT_1 + 30), 0);
+}
+
+FAULT(log_header, 12, REPAIRED)
+{
+	cr_assert_eq(dev_write(w->dev, "?", 1, i->raw.geo.log_start * BLOCK_SIZE + 30), 0);
+}
+
 FAULT(flagged, 3, REPAIRED)
 {
 	i->raw.sb.state = le32_make(SB_DAMAGED);
