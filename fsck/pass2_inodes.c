@@ -11,21 +11,6 @@
 #include <inttypes.h>
 #include <sys/stat.h>
 
-static bool mode_known(uint32_t mode)
-{
-	switch (mode & S_IFMT) {
-	case S_IFREG:
-	case S_IFDIR:
-	case S_IFLNK:
-	case S_IFBLK:
-	case S_IFCHR:
-	case S_IFIFO:
-	case S_IFSOCK:
-		return (mode & ~(uint32_t)(S_IFMT | 07777)) == 0;
-	}
-	return false;
-}
-
 static bool number_possible(uint64_t ino)
 {
 	return ino != 0 && ino < 1ull << INO_BITS;
@@ -132,7 +117,7 @@ static int remember(struct walk *w, uint64_t ino, const struct disk_inode *inode
 		.entries = le64_get(inode->entries),
 		.nlink = le32_get(inode->nlink),
 		.xattrs = le32_get(inode->xattr_count),
-		.mode = (uint16_t)le32_get(inode->mode),
+		.mode = (uint16_t)raw_likely_mode(inode),
 		.flags = (inline_bytes ? NOTE_CONTENTS : 0) |
 			 (le64_get(inode->dead_end) ? NOTE_DEAD : 0),
 	};
@@ -177,7 +162,7 @@ int pass2_inode(struct walk *w, const struct raw_entry *entry)
 		inline_bytes = 0;
 	}
 	check_number(w, ino);
-	if (!mode_known(le32_get(inode.mode)))
+	if (raw_likely_mode(&inode) != le32_get(inode.mode))
 		problem_fix(w, FSCK_INODE_MODE, FIX_INODE, ino, 0,
 			    "inode %" PRIu64 ": mode %#" PRIo32, ino, le32_get(inode.mode));
 	check_times(w, ino, &inode);

@@ -22,27 +22,35 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+/* An entry that leads to no inode. */
+struct dangling {
+	uint64_t child, parent, suffix;
+};
+
 struct names_state {
 	struct inode_note *parent; /* of the entries that come at present; NULL: no such inode */
 	uint64_t parent_ino, suffix;
-	bool doomed; /* the parent is no directory: these entries go */
+	bool doomed;          /* the parent is no directory: these entries go */
+	TABLE(uint64_t) made; /* directories that the repair makes again; ascending */
+	TABLE(struct dangling) dangling;
 	struct hash_group group;
 };
 
 int pass4_begin(struct walk *w)
 {
-	w->names = malloc(sizeof(*w->names));
+	w->names = calloc(1, sizeof(*w->names));
 	if (!w->names)
 		return -ENOMEM;
-	w->names->parent = NULL;
-	w->names->parent_ino = 0;
-	w->names->doomed = false;
 	hash_group_init(&w->names->group);
 	return 0;
 }
 
 void pass4_free(struct walk *w)
 {
+	if (!w->names)
+		return;
+	free(w->names->made.at);
+	free(w->names->dangling.at);
 	free(w->names);
 }
 
@@ -64,8 +72,18 @@ static struct fsck_fix entry_fix(const struct walk *w, enum fix_kind kind, uint6
 	return fix;
 }
 
+static int make_again(struct walk *w, uint64_t ino)
+{
+	struct names_state *s = w->names;
+	int rc = table_room(s->made);
+
+	if (!rc)
+		s->made.at[s->made.count++] = ino;
+	return rc;
+}
+
 /* A directory whose inode is lost is made again: its names are still here. */
-static void enter_directory(struct walk *w, uint64_t parent)
+static int enter_directory(struct walk *w, uint64_t parent)
 {
 	struct names_state *s = w->names;
 
@@ -75,9 +93,53 @@ static void enter_directory(struct walk *w, uint64_t parent)
 	if (s->doomed)
 		problem_edit(w, FSCK_DIRENT_PARENT, NULL, "inode %" PRIu64 " is not a directory",
 			     parent);
-	else if (!s->parent)
-		problem_fix(w, FSCK_DIRENT_PARENT, FIX_MAKE_DIR, parent, 0,
-			    "directory %" PRIu64 " does not exist", parent);
+	if (s->doomed || s->parent)
+		return 0;
+	problem_fix(w, FSCK_DIRENT_PARENT, FIX_MAKE_DIR, parent, 0,
+		    "directory %" PRIu64 " does not exist", parent);
+	return make_again(w, parent);
+}
+
+/* What becomes of the entry is known at the end: its inode may be made again. */
+static int report_dangling(struct walk *w, uint64_t parent, uint64_t ino, const uint8_t *name,
+			   size_t len)
+{
+	struct names_state *s = w->names;
+	int rc = table_room(s->dangling);
+
+	problem_edit(w, FSCK_DIRENT_CHILD, NULL, "directory %" PRIu64 ", %s: inode %" PRIu64,
+		     parent, hash_group_text(&s->group, name, len), ino);
+	if (!rc)
+		s->dangling.at[s->dangling.count++] = (struct dangling){ino, parent, s->suffix};
+	return rc;
+}
+
+static bool is_made_again(const struct names_state *s, uint64_t ino)
+{
+	size_t low = 0, high = s->made.count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (s->made.at[middle] < ino)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < s->made.count && s->made.at[low] == ino;
+}
+
+static void drop_dangling(struct walk *w)
+{
+	w->number = FSCK_DIRENT_CHILD;
+	for (size_t i = 0; i < w->names->dangling.count; i++) {
+		const struct dangling *entry = &w->names->dangling.at[i];
+		const struct fsck_fix fix = fix_pair(FIX_DELETE, INDEX_DIRENTS, entry->parent,
+						     entry->suffix);
+
+		if (!is_made_again(w->names, entry->child))
+			list_fix(w, &fix);
+	}
 }
 
 /* Of two names of a directory the one stays that its inode says. */
@@ -120,20 +182,15 @@ static void link_directory(struct walk *w, struct inode_note *child, uint64_t pa
 		s->parent->subdirs_found++;
 }
 
-static void link_child(struct walk *w, uint64_t parent, const struct disk_dirent *dirent,
-		       const uint8_t *name, size_t len)
+static int link_child(struct walk *w, uint64_t parent, const struct disk_dirent *dirent,
+		      const uint8_t *name, size_t len)
 {
 	uint64_t ino = le64_get(dirent->child);
 	struct inode_note *child = note_find(w, ino);
 	struct fsck_fix fix;
 
-	if (!child) {
-		fix = entry_fix(w, FIX_DELETE, 0);
-		problem_edit(w, FSCK_DIRENT_CHILD, &fix,
-			     "directory %" PRIu64 ", %s: inode %" PRIu64, parent,
-			     hash_group_text(&w->names->group, name, len), ino);
-		return;
-	}
+	if (!child)
+		return report_dangling(w, parent, ino, name, len);
 	if (dirent->type != IFTODT(child->mode)) {
 		fix = entry_fix(w, FIX_TYPE, IFTODT(child->mode));
 		problem_edit(w, FSCK_DIRENT_TYPE, &fix,
@@ -144,6 +201,7 @@ static void link_child(struct walk *w, uint64_t parent, const struct disk_dirent
 	child->names_found++;
 	if (S_ISDIR(child->mode))
 		link_directory(w, child, parent);
+	return 0;
 }
 
 int pass4_name(struct walk *w, const struct raw_entry *entry)
@@ -155,9 +213,10 @@ int pass4_name(struct walk *w, const struct raw_entry *entry)
 	const uint8_t *name = entry->value + sizeof(dirent);
 
 	struct fsck_fix fix;
+	int rc = parent != s->parent_ino || parent == 0 ? enter_directory(w, parent) : 0;
 
-	if (parent != s->parent_ino || parent == 0)
-		enter_directory(w, parent);
+	if (rc)
+		return rc;
 	s->suffix = suffix;
 	if (s->doomed) {
 		fix = entry_fix(w, FIX_DELETE, 0);
@@ -184,8 +243,7 @@ int pass4_name(struct walk *w, const struct raw_entry *entry)
 		problem_edit(w, FSCK_DIRENT_TWICE, &fix, "directory %" PRIu64 ", %s", parent,
 			     hash_group_text(&s->group, name, len));
 	}
-	link_child(w, parent, &dirent, name, len);
-	return 0;
+	return link_child(w, parent, &dirent, name, len);
 }
 
 /* ------------------------------------------------------------- reachability */
@@ -307,6 +365,7 @@ static void judge_links(struct walk *w, const struct inode_note *note)
 
 void pass4_finish(struct walk *w)
 {
+	drop_dangling(w);
 	mark_reachable(w);
 	for (size_t i = 0; i < w->inodes.count; i++)
 		judge_links(w, &w->inodes.at[i]);

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 const char *const raw_index_names[INDEX_COUNT] = {
@@ -138,6 +139,24 @@ uint64_t raw_seeded_hash(const uint8_t hash_seed[16], const void *name, size_t l
 	memcpy(&seed, hash_seed, sizeof(seed));
 	hash = XXH3_64bits_withSeed(name, len, le64_get(seed)) & ((1ull << 56) - 1);
 	return hash ? hash : 1;
+}
+
+uint32_t raw_likely_mode(const struct disk_inode *inode)
+{
+	uint32_t mode = le32_get(inode->mode);
+
+	switch (mode & S_IFMT) {
+	case S_IFREG:
+	case S_IFDIR:
+	case S_IFLNK:
+	case S_IFBLK:
+	case S_IFCHR:
+	case S_IFIFO:
+	case S_IFSOCK:
+		return mode & (S_IFMT | 07777);
+	default:
+		return (mode & 07777) | (le64_get(inode->parent) ? S_IFDIR : S_IFREG);
+	}
 }
 
 static const struct disk_tree_page *tree_head(const void *page)

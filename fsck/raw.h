@@ -51,6 +51,9 @@ struct raw_key {
 };
 int raw_key_compare(const struct raw_key *a, const struct raw_key *b);
 
+/* The mode of an inode; where it has no known type, that of which its other fields speak. */
+uint32_t raw_likely_mode(const struct disk_inode *inode);
+
 struct raw_entry {
 	struct raw_key key;
 	const uint8_t *value; /* points into the page */

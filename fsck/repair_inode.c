@@ -4,6 +4,8 @@
  */
 #include "fsck/repair_internal.h"
 
+#include "fsck/raw.h"
+
 #include "engine/base/error.h"
 #include "engine/base/os.h"
 #include "engine/purge.h"
@@ -151,26 +153,6 @@ struct shape {
 	uint64_t end_bytes; /* of the contents in blocks */
 };
 
-static void shape_mode(struct disk_inode *inode)
-{
-	uint32_t mode = le32_get(inode->mode);
-
-	switch (mode & S_IFMT) {
-	case S_IFREG:
-	case S_IFDIR:
-	case S_IFLNK:
-	case S_IFBLK:
-	case S_IFCHR:
-	case S_IFIFO:
-	case S_IFSOCK:
-		mode &= S_IFMT | 07777;
-		break;
-	default:
-		mode = (mode & 07777) | (le64_get(inode->parent) ? S_IFDIR : S_IFREG);
-	}
-	inode->mode = le32_make(mode);
-}
-
 /* Contents are inline, or a LOB, or none; what is given up here is found without an owner. */
 static void shape_contents(struct inode_edit *edit, const struct shape *shape)
 {
@@ -305,7 +287,7 @@ static int stage_fix(struct mtr *m, void *arg)
 		drop_dead_range(inode);
 		break;
 	case FIX_INODE:
-		shape_mode(inode);
+		inode->mode = le32_make(raw_likely_mode(inode));
 		shape_contents(&job->edit, &job->shape);
 		shape_size(&job->edit, &job->shape);
 		shape_rest(inode);
