@@ -57,21 +57,21 @@ typedef void (*fsck_report)(void *arg, const struct fsck_problem *problem);
 
 /* What a repair will do, in the order in which rounds do it; see fsck/repair.h. */
 enum fix_phase {
-	PHASE_TREE,    /* raw: pages are built anew */
 	PHASE_BITMAP,  /* raw: bits are set */
+	PHASE_TREE,    /* raw: pages are built anew */
 	PHASE_HIDDEN,  /* records that hide something are dropped or rewritten */
 	PHASE_COUNTER, /* high-water marks */
 	PHASE_REST,
 	PHASE_COUNT
 };
 enum fix_kind {
+	/* PHASE_BITMAP */
+	FIX_NEW_BITMAP, /* of group id, as enum new_bitmap value says; FIX_SET_BITS follow */
+	FIX_SET_BITS,   /* blocks [id, id + value), within one group */
 	/* PHASE_TREE */
 	FIX_REBUILD, /* index id, from its leaves */
 	FIX_SYSTEM,  /* system page anew; counter id = value */
 	FIX_LSN,     /* the log goes on above LSN value */
-	/* PHASE_BITMAP */
-	FIX_NEW_BITMAP, /* of group id, all free (value 0) or all used (1); FIX_SET_BITS follow */
-	FIX_SET_BITS,   /* blocks [id, id + value), within one group */
 	/* PHASE_COUNTER */
 	FIX_COUNTER, /* counter id is at least value */
 	/* PHASE_REST, or HIDDEN by their problem */
@@ -96,6 +96,12 @@ enum fix_kind {
 	FIX_RENAME,     /* directory entry or attribute: under the hash of its name */
 	FIX_DROP_XATTR, /* the record; its contents id, unless 0, are purged */
 	FIX_COPY,       /* extent: gets a copy of its blocks, or goes when they aren't its own */
+};
+/* What seems to be free may be in use while something is hidden. */
+enum new_bitmap {
+	BITMAP_FREE,  /* nothing is hidden: the rest is free */
+	BITMAP_PAGES, /* a tree is: pages of trees are looked for, the rest is free */
+	BITMAP_USED,  /* extents are: the rest is in use */
 };
 #define FIX_VALUE_BYTES 8u
 struct fsck_fix {

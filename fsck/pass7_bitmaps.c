@@ -30,6 +30,11 @@ static uint64_t disk_word(const struct group *g, uint64_t i)
 	return word;
 }
 
+static enum new_bitmap how_new(const struct walk *w)
+{
+	return w->result->whole ? BITMAP_FREE : w->extents_hidden ? BITMAP_USED : BITMAP_PAGES;
+}
+
 /* What a bitmap page built anew has to hold. */
 static void list_claimed(struct walk *w, const struct group *g)
 {
@@ -51,7 +56,7 @@ static void report_leaks(struct walk *w, const struct group *g)
 			    "block %" PRIu64 ", %" PRIu64 " blocks", g->first + start, count);
 	from = g->bits;
 	if (next_run(g->scratch, &from, w->raw.geo.group_blocks, &start, &count)) {
-		problem_fix(w, FSCK_BITMAP_END, FIX_NEW_BITMAP, g->number, !w->result->whole,
+		problem_fix(w, FSCK_BITMAP_END, FIX_NEW_BITMAP, g->number, how_new(w),
 			    "group %" PRIu32 ", bit %" PRIu64, g->number, start);
 		list_claimed(w, g);
 	}
@@ -99,8 +104,7 @@ static bool read_bitmap(struct walk *w, const struct group *g)
 		note_lsn(w, "bitmap", pageno, page);
 		return true;
 	}
-	/* While something is hidden, what seems to be free may be in use. */
-	problem_fix(w, FSCK_BITMAP_PAGE, FIX_NEW_BITMAP, g->number, !w->result->whole,
+	problem_fix(w, FSCK_BITMAP_PAGE, FIX_NEW_BITMAP, g->number, how_new(w),
 		    "group %" PRIu32 ", page %" PRIu64 ": %s", g->number, pageno, why);
 	list_claimed(w, g);
 	return false;

@@ -55,11 +55,39 @@ static void set_bits(struct bitmap_job *job, uint64_t start, uint64_t count)
 		bits[bit / 8] |= (uint8_t)(1u << (bit % 8));
 }
 
-static void new_bitmap(struct bitmap_job *job, bool all_used)
+static uint64_t group_blocks(const struct bitmap_job *job, uint64_t *first)
+{
+	uint64_t offset = (uint64_t)job->group * job->raw.geo.group_blocks, left;
+
+	*first = job->raw.geo.groups_start + offset;
+	left = job->raw.groups_end - *first;
+	return left < job->raw.geo.group_blocks ? left : job->raw.geo.group_blocks;
+}
+
+/* Pages of trees, whether anything refers to them or not. */
+static int set_page_bits(struct bitmap_job *job)
+{
+	uint32_t page_blocks = job->raw.geo.page_blocks;
+	uint64_t first, count = group_blocks(job, &first);
+	uint8_t *page = malloc(job->raw.geo.page_size);
+	const char *why;
+	int rc = page ? 0 : -ENOMEM;
+
+	for (uint64_t at = first; at + page_blocks <= first + count && rc != -ENOMEM;
+	     at += page_blocks) {
+		rc = raw_read_page(&job->raw, at, page, &why);
+		if (rc == 0 && raw_head(page)->type == PAGE_TREE)
+			set_bits(job, at, page_blocks);
+	}
+	free(page);
+	return rc == -ENOMEM ? rc : 0;
+}
+
+static int new_bitmap(struct bitmap_job *job, enum new_bitmap how)
 {
 	uint8_t body[BODY_BYTES_MAX(64)];
 	const struct key unbounded = {0};
-	uint64_t pageno = raw_bitmap_page(&job->raw, job->group);
+	uint64_t pageno = raw_bitmap_page(&job->raw, job->group), first, count;
 	size_t len = redo_page_init(body, PAGE_BITMAP, 0, 0, 0, &unbounded, &unbounded, job->group);
 	int rc;
 
@@ -67,18 +95,15 @@ static void new_bitmap(struct bitmap_job *job, bool all_used)
 	rc = page_redo(job->page, job->raw.geo.page_size, pageno, job->raw.tag, REC_PAGE_INIT, body,
 		       len);
 	check(rc == 0);
-	if (all_used) {
-		uint64_t first = (uint64_t)job->group * job->raw.geo.group_blocks;
-		uint64_t left = job->raw.groups_end - job->raw.geo.groups_start - first;
-
-		set_bits(job, job->raw.geo.groups_start + first,
-			 left < job->raw.geo.group_blocks ? left : job->raw.geo.group_blocks);
-	}
 	page_set_lsn(job->page, job->lsn);
+	count = group_blocks(job, &first);
+	if (how == BITMAP_USED)
+		set_bits(job, first, count);
+	return how == BITMAP_PAGES ? set_page_bits(job) : 0;
 }
 
-/* fresh: built anew, *fresh being whether all is used. */
-static int load_group(struct bitmap_job *job, uint32_t group, const bool *fresh)
+/* fresh: built anew, in this way. */
+static int load_group(struct bitmap_job *job, uint32_t group, const enum new_bitmap *fresh)
 {
 	const char *why;
 	int rc;
@@ -90,7 +115,7 @@ static int load_group(struct bitmap_job *job, uint32_t group, const bool *fresh)
 		return rc;
 	job->group = group;
 	if (fresh)
-		new_bitmap(job, *fresh);
+		rc = new_bitmap(job, *fresh);
 	else
 		rc = raw_read_page(&job->raw, raw_bitmap_page(&job->raw, group), job->page, &why);
 	job->loaded = !rc;
@@ -100,11 +125,11 @@ static int load_group(struct bitmap_job *job, uint32_t group, const bool *fresh)
 static int apply_bitmap_fix(struct bitmap_job *job, const struct fsck_fix *fix)
 {
 	const struct geometry *geo = &job->raw.geo;
-	bool all_used = fix->value;
+	enum new_bitmap how = (enum new_bitmap)fix->value;
 	int rc;
 
 	if (fix->kind == FIX_NEW_BITMAP)
-		return load_group(job, (uint32_t)fix->id, &all_used);
+		return load_group(job, (uint32_t)fix->id, &how);
 	rc = load_group(job, (uint32_t)((fix->id - geo->groups_start) / geo->group_blocks), NULL);
 	if (!rc)
 		set_bits(job, fix->id, fix->value);

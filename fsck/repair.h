@@ -3,15 +3,15 @@
  * volume is walked again, and only a clean walk is called repaired.
  *
  *	phase     how                              needs
+ *	BITMAP    raw: bits are set                an empty log
  *	TREE      raw: an index, or the system     an empty log
  *	          page, is built anew (rebuild.h)
- *	BITMAP    raw: bits are set                an empty log
  *	HIDDEN    mini-transactions                bitmaps that cover what is in use
  *	COUNTER   mini-transactions                nothing hidden
  *	REST      mini-transactions                nothing hidden
  *
- * The order is that of need: a tree that cannot be read cannot be changed; no
- * page may be allocated before all that is in use is marked as such; a record
+ * The order is that of need: nothing may be allocated before all that is known to
+ * be in use is marked as such; a tree that cannot be read cannot be changed; a record
  * that hides something goes before anything is derived from the walk
  * (INV-FSCK-1); the rest may take numbers.
  *

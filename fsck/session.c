@@ -335,6 +335,20 @@ static int replay(struct session *s)
 	return repair_engine(s->dev, s->options->cache_bytes, &nothing);
 }
 
+/* A tree is built beside what is left of it, and there is no room: it stays as it is. */
+static int rebuild(struct session *s, const struct repair_round *round)
+{
+	int rc = repair_trees(s->dev, round);
+
+	if (rc != -ENOSPC)
+		return rc;
+	report_line(&s->report, "%s: no room to build an index anew; enlarge the file or device",
+		    s->path);
+	for (unsigned number = FSCK_PAGE_UNREADABLE; number <= FSCK_PAGE_FUTURE; number++)
+		s->approved[number] = false;
+	return 0;
+}
+
 static int repair_round(struct session *s, enum fix_phase phase)
 {
 	const struct repair_round round = {
@@ -350,10 +364,10 @@ static int repair_round(struct session *s, enum fix_phase phase)
 	s->changed = true;
 	if (rc)
 		return rc;
-	if (phase <= PHASE_BITMAP && !s->log_empty)
+	if (phase <= PHASE_TREE && !s->log_empty)
 		rc = replay(s);
 	else if (phase == PHASE_TREE)
-		rc = repair_trees(s->dev, &round);
+		rc = rebuild(s, &round);
 	else if (phase == PHASE_BITMAP)
 		rc = repair_bitmaps(s->dev, &round);
 	else

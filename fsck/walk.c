@@ -45,8 +45,10 @@ static void deliver(struct walk *w, enum fsck_problem_id id, bool repairable, co
 		result->problems++;
 	if (kind->severity > SEVERITY_COUNT)
 		result->serious++;
-	if (kind->severity == SEVERITY_HIDES)
+	if (kind->severity == SEVERITY_HIDES) {
 		result->whole = false;
+		w->extents_hidden |= w->index == INDEX_LOB;
+	}
 	if (repairable)
 		result->repairable++;
 	if (w->report) {
@@ -228,7 +230,7 @@ static int visit_unused(struct walk *w, const struct raw_entry *entry)
 		problem(w, FSCK_INDEX_UNUSED, "a key of %u bytes", entry->key.len);
 		return 0;
 	}
-	fix = fix_record(FIX_DELETE, w->unused_index, &entry->key);
+	fix = fix_record(FIX_DELETE, w->index, &entry->key);
 	problem_edit(w, FSCK_INDEX_UNUSED, &fix,
 		     "this program does not know what its entries mean");
 	return 0;
@@ -256,12 +258,13 @@ static int walk_indexes(struct walk *w)
 		int rc = order[i].begin ? order[i].begin(w) : 0;
 
 		walk_progress(w, order[i].what);
-		w->unused_index = order[i].index;
+		w->index = order[i].index;
 		if (!rc)
 			rc = pass1_tree(w, order[i].index, order[i].visit);
 		if (rc)
 			return rc;
 	}
+	w->index = INDEX_COUNT;
 	return 0;
 }
 
@@ -348,6 +351,7 @@ int fsck_walk(struct device *dev, const struct fsck_options *options, fsck_repor
 		.report = report,
 		.report_arg = arg,
 		.result = result,
+		.index = INDEX_COUNT,
 	};
 	int rc;
 

@@ -98,9 +98,10 @@ struct walk {
 	void *report_arg;
 	struct fsck_result *result;
 	size_t fix_room;
-	unsigned number;       /* of the problem that was reported last */
-	unsigned unused_index; /* whose entries come at present */
-	bool rebuild;          /* a tree is to be rebuilt: that needs to know what is claimed */
+	unsigned number;     /* of the problem that was reported last */
+	unsigned index;      /* whose entries come at present; INDEX_COUNT: none */
+	bool extents_hidden; /* blocks of files are not all known */
+	bool rebuild;        /* a tree is to be rebuilt: that needs to know what is claimed */
 
 	uint64_t *pages;  /* one bit a page: reached by a tree or fixed (INV-FSCK-2) */
 	uint64_t *blocks; /* one bit a block from groups_start: claimed */
