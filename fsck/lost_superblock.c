@@ -174,7 +174,18 @@ static void put_together(struct search *s, struct disk_superblock *sb)
 	sb->root_ino = le64_make(INO_ROOT);
 }
 
-int superblock_find(struct device *dev, struct disk_superblock *out, bool *copy)
+static bool holds_something_else(struct search *s)
+{
+	if (!read_block(s, 0, s->page, BLOCK_SIZE) ||
+	    memcmp(s->page, SB_MAGIC, sizeof(SB_MAGIC) - 1) == 0)
+		return false;
+	for (unsigned i = 0; i < BLOCK_SIZE; i++)
+		if (s->page[i])
+			return true;
+	return false;
+}
+
+int superblock_find(struct device *dev, struct superblock_found *out)
 {
 	struct search *s = calloc(1, sizeof(*s));
 	struct geometry geo;
@@ -187,10 +198,11 @@ int superblock_find(struct device *dev, struct disk_superblock *out, bool *copy)
 	if (!find_log(s) || !find_groups(s))
 		goto out;
 	count_groups(s);
-	*copy = find_copy(s, out);
-	if (!*copy)
-		put_together(s, out);
-	rc = geometry_decode(out, &geo) ? -BE_NOVOLUME : 0;
+	out->from_copy = find_copy(s, &out->sb);
+	if (!out->from_copy)
+		put_together(s, &out->sb);
+	out->foreign = holds_something_else(s);
+	rc = geometry_decode(&out->sb, &geo) ? -BE_NOVOLUME : 0;
 out:
 	free(s);
 	return rc;

@@ -18,7 +18,17 @@
 
 struct device;
 
+struct superblock_found {
+	struct disk_superblock sb;
+	bool from_copy;
+	/*
+	 * Block 0 holds something that is neither a broken superblock nor zeros: this
+	 * may be what an earlier volume left in the place of another filesystem.
+	 */
+	bool foreign;
+};
+
 /* -BE_NOVOLUME: nothing was found.  Reads only. */
-int superblock_find(struct device *dev, struct disk_superblock *out, bool *copy) must_check;
+int superblock_find(struct device *dev, struct superblock_found *out) must_check;
 
 #endif

@@ -105,18 +105,25 @@ static bool superblock_at(struct session *s, uint64_t block)
 /* Neither superblock is where it should be: is there a volume all the same? */
 static int find_superblock(struct session *s)
 {
-	struct disk_superblock sb;
-	bool copy;
+	struct superblock_found found;
 
-	if (superblock_find(s->dev, &sb, &copy))
+	if (superblock_find(s->dev, &found))
 		return -BE_NOVOLUME;
-	report_problem(&s->report, FSCK_SB_LOST, "found again %s",
-		       copy ? "from a copy"
-			    : "from the log and the pages; label and hash seed are lost");
+	report_problem(&s->report, FSCK_SB_LOST, "found again from %s%s",
+		       found.from_copy ? "a copy" : "the log and the pages",
+		       found.foreign ? "; but block 0 holds something else" : "");
+	/* Another filesystem may have come since: only a person can tell. */
+	if (found.foreign && s->options->mode == MODE_REPAIR) {
+		report_line(&s->report,
+			    "%s: -y does not overwrite block 0; answer the question "
+			    "on a terminal",
+			    s->path);
+		return -BE_DAMAGE;
+	}
 	if (!decide(s, FSCK_SB_LOST))
 		return -BE_DAMAGE;
 	s->changed = true;
-	return superblock_write(s->dev, &sb);
+	return superblock_write(s->dev, &found.sb);
 }
 
 static int read_superblock(struct session *s)
@@ -257,6 +264,13 @@ static void found(void *arg, const struct fsck_problem *problem)
 	report_found(&s->report, problem);
 }
 
+/* Does recovery refuse the volume for what is on it? */
+static bool is_damage(int rc)
+{
+	return rc == -BE_DAMAGE || rc == -BE_CRC || rc == -BE_FORMAT || rc == -BE_IDENTITY ||
+	       rc == -BE_FUTURE || rc == -BE_NOVOLUME || rc == -BE_NOTFOUND || rc == -EIO;
+}
+
 static int walk(struct session *s)
 {
 	struct fsck_options options = {
@@ -274,7 +288,7 @@ static int walk(struct session *s)
 	if (!s->log_empty && !s->log_problem) {
 		rc = fsck_recover_and_walk(s->dev, s->options->cache_bytes, &options, found, s,
 					   &s->result);
-		if (rc == 0 || rc == -ENOMEM || rc == -ECANCELED)
+		if (!is_damage(rc))
 			return rc;
 		/* Recovery refuses it: what is in place is looked at all the same. */
 		report_problem(&s->report, FSCK_REPLAY, "%s", error_text(rc));

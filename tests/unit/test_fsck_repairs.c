@@ -510,6 +510,22 @@ Test(fsck_repairs, no_superblock)
 	scene_free(s);
 }
 
+/* What an earlier volume left behind is no reason to overwrite what came after it. */
+Test(fsck_repairs, something_else_in_block_0)
+{
+	struct scene *s = scene_make();
+	uint8_t other[BLOCK_SIZE] = {[1080] = 0x53, [1081] = 0xef}, now[BLOCK_SIZE];
+	uint64_t last = s->image.raw.geo.block_count - 1;
+
+	cr_assert_eq(dev_write(s->world.dev, other, sizeof(other), 0), 0);
+	cr_assert_eq(dev_write(s->world.dev, other, sizeof(other), last * BLOCK_SIZE), 0);
+	cr_assert_eq(run(s, MODE_REPAIR), EXIT_UNCORRECTED);
+	cr_assert_not_null(strstr(s->text, "-y does not overwrite block 0"), "%s", s->text);
+	cr_assert_eq(dev_read(s->world.dev, now, sizeof(now), 0), 0);
+	cr_assert_eq(memcmp(now, other, sizeof(now)), 0);
+	scene_free(s);
+}
+
 /* The volume ends before its device: no place tells where the copy is. */
 Test(fsck_repairs, superblock_before_the_end)
 {
