@@ -132,7 +132,7 @@ static int apply_page(struct replay *r, const struct change *change, size_t coun
 {
 	uint32_t page_size = r->raw.geo.page_size;
 	uint8_t *page = r->batch + (size_t)r->batched * page_size;
-	uint64_t pageno = change->pageno;
+	uint64_t pageno = change->pageno, in_place;
 	bool changed = false, good;
 	const char *why;
 	int rc;
@@ -141,10 +141,11 @@ static int apply_page(struct replay *r, const struct change *change, size_t coun
 	if (rc == -ENOMEM)
 		return rc;
 	good = rc == 0;
+	in_place = good ? page_lsn(page) : 0; /* mtrs below it are there as a whole */
 	for (size_t i = 0; i < count; i++) {
 		const struct change *c = &change[i];
 
-		if (c->type == REC_FREE_PAGE || (good && page_lsn(page) >= c->end))
+		if (c->type == REC_FREE_PAGE || c->end <= in_place)
 			continue;
 		if (!good && c->type != REC_PAGE_INIT) {
 			r->skipped++;

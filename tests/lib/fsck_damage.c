@@ -77,7 +77,7 @@ static void damage_log(struct world *w, struct image *i)
 	char bytes[1024];
 
 	memset(bytes, '?', sizeof(bytes));
-	check(dev_write(w->dev, bytes, sizeof(bytes), log + LOG_RECORDS_START + 4096) == 0);
+	check(dev_write(w->dev, bytes, sizeof(bytes), log + LOG_RECORDS_START + 30 * 1024) == 0);
 }
 
 static void damage_log_header(struct world *w, struct image *i)
