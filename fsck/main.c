@@ -1,6 +1,7 @@
 /*
  * fsck.blinkfs: the command line.  See fsck.blinkfs.8.
  */
+#include "fsck/json.h"
 #include "fsck/session.h"
 
 #include "engine/base/limits.h"
@@ -10,6 +11,7 @@
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -43,33 +45,93 @@ static void catch_signals(void)
 	sigaction(SIGHUP, &action, NULL);
 }
 
+/* One run, as the callbacks see it. */
+struct program {
+	struct session_options options;
+	const char *volume;
+	bool as_json, with_progress, yes_to_all, line_open;
+	int progress_fd;
+	struct json json;
+};
+
+/* Ends a line of progress on standard output. */
+static void end_line(struct program *p)
+{
+	if (p->line_open)
+		fputs("\r\033[K", stdout);
+	p->line_open = false;
+}
+
 static void print_line(void *arg, const char *line)
 {
-	(void)arg;
+	struct program *p = arg;
+
+	if (p->as_json) {
+		json_message(&p->json, line);
+		return;
+	}
+	end_line(p);
 	puts(line);
 	fflush(stdout);
 }
 
+static void print_problem(void *arg, const struct fsck_problem *problem, bool left)
+{
+	json_problem(&((struct program *)arg)->json, problem, left);
+}
+
+static void print_result(void *arg, const struct fsck_result *result)
+{
+	struct program *p = arg;
+
+	if (p->as_json)
+		json_result(&p->json, result);
+}
+
+static void show_progress(void *arg, unsigned walk, const char *what, unsigned done, unsigned total)
+{
+	struct program *p = arg;
+
+	if (p->progress_fd > 0) {
+		dprintf(p->progress_fd, "%u %u %u %s\n", walk, done, total, p->volume);
+		return;
+	}
+	printf("\r\033[Kwalk %u, %u of %u: %s", walk, done + 1, total, what);
+	fflush(stdout);
+	p->line_open = true;
+}
+
 static bool ask(void *arg, const char *question)
 {
+	struct program *p = arg;
 	char answer[16];
 
-	(void)arg;
-	printf("%s [y/N] ", question);
+	if (p->yes_to_all)
+		return true;
+	end_line(p);
+	printf("%s [y/N, a = all] ", question);
 	fflush(stdout);
-	return fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+	if (!fgets(answer, sizeof(answer), stdin))
+		return false;
+	p->yes_to_all = answer[0] == 'a' || answer[0] == 'A';
+	return p->yes_to_all || answer[0] == 'y' || answer[0] == 'Y';
 }
 
 static void usage(FILE *to)
 {
-	fputs("Usage: fsck.blinkfs [-n | -p | -a | -y] [-f] [-v] [-j LOG] [--data] VOLUME\n"
+	fputs("Usage: fsck.blinkfs [-n | -p | -a | -y] [-f] [-v] [-j LOG] [-C FD] [--json]\n"
+	      "                    [--data] VOLUME\n"
 	      "Checks a blinkfs volume, and repairs it.\n"
 	      "\n"
 	      "  -n           only look: nothing is written\n"
-	      "  -p, -a, -y   repair what can be repaired without asking\n"
+	      "  -p, -a       repair what is safe without a person\n"
+	      "  -y           repair everything that can be repaired\n"
+	      "               otherwise: ask for each kind of problem, on a terminal\n"
 	      "  -f           check a volume that is marked as clean as well\n"
 	      "  -v           say what is being done\n"
 	      "  -j LOG       where the external log is (default: where it was last)\n"
+	      "  -C FD        progress: a line on standard output (0), or numbers to FD\n"
+	      "      --json   the report as JSON\n"
 	      "      --data   read all file contents and verify their checksums\n"
 	      "  -h, --help   this help\n"
 	      "  -V, --version\n"
@@ -86,42 +148,69 @@ static int usage_error(const char *why)
 	return EXIT_USAGE;
 }
 
-/* -1: go on. */
-static int parse(int argc, char **argv, struct session_options *options)
+static int set_mode(struct session_options *options, int c)
 {
-	enum { OPTION_DATA = 256 };
+	enum session_mode mode = c == 'n' ? MODE_NO : c == 'y' ? MODE_REPAIR : MODE_PREEN;
+
+	if (options->mode != MODE_ASK && options->mode != mode)
+		return usage_error(options->mode == MODE_NO || mode == MODE_NO
+					   ? "-n excludes -p, -a and -y"
+					   : "-y excludes -p and -a");
+	options->mode = mode;
+	return -1;
+}
+
+static int set_progress(struct program *p, const char *text)
+{
+	char *end;
+	long fd = strtol(text, &end, 10);
+
+	if (end == text || *end || fd < 0 || fd > 1000000)
+		return usage_error("-C wants the number of a file descriptor");
+	p->with_progress = true;
+	p->progress_fd = (int)fd;
+	return -1;
+}
+
+/* -1: go on. */
+static int parse(int argc, char **argv, struct program *p)
+{
+	enum { OPTION_DATA = 256, OPTION_JSON };
 	static const struct option longs[] = {
 		{"data", no_argument, NULL, OPTION_DATA},
+		{"json", no_argument, NULL, OPTION_JSON},
 		{"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'V'},
 		{0},
 	};
-	int c;
+	int c, rc = -1;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "npayfvj:hV", longs, NULL)) != -1) {
-		enum session_mode mode = c == 'n' ? MODE_NO : MODE_REPAIR;
-
+	while (rc < 0 && (c = getopt_long(argc, argv, "npayfvj:hVC:", longs, NULL)) != -1) {
 		switch (c) {
 		case 'n':
 		case 'p':
 		case 'a':
 		case 'y':
-			if (options->mode != MODE_ASK && options->mode != mode)
-				return usage_error("-n excludes -p, -a and -y");
-			options->mode = mode;
+			rc = set_mode(&p->options, c);
 			break;
 		case 'f':
-			options->force = true;
+			p->options.force = true;
 			break;
 		case 'v':
-			options->verbose = true;
+			p->options.verbose = true;
+			break;
+		case 'C':
+			rc = set_progress(p, optarg);
 			break;
 		case 'j':
-			options->log_path = optarg;
+			p->options.log_path = optarg;
 			break;
 		case OPTION_DATA:
-			options->data = true;
+			p->options.data = true;
+			break;
+		case OPTION_JSON:
+			p->as_json = true;
 			break;
 		case 'h':
 			usage(stdout);
@@ -133,27 +222,60 @@ static int parse(int argc, char **argv, struct session_options *options)
 			return usage_error("unknown option");
 		}
 	}
-	return argc - optind == 1 ? -1 : usage_error("one volume is needed");
+	if (rc >= 0)
+		return rc;
+	if (argc - optind != 1)
+		return usage_error("one volume is needed");
+	if (p->as_json && p->with_progress && p->progress_fd == 0)
+		return usage_error("--json excludes -C 0: both want standard output");
+	p->volume = argv[optind];
+	return -1;
+}
+
+static int run(struct program *p)
+{
+	int bits;
+
+	if (!p->as_json) {
+		bits = session_run(p->volume, &p->options);
+		end_line(p);
+		return bits;
+	}
+	if (json_begin(&p->json, stdout, p->volume)) {
+		fputs("fsck.blinkfs: no memory\n", stderr);
+		return EXIT_OPERATIONAL;
+	}
+	p->options.found = print_problem;
+	bits = session_run(p->volume, &p->options);
+	json_end(&p->json, bits);
+	return bits;
 }
 
 int main(int argc, char **argv)
 {
-	struct session_options options = {
-		.mode = MODE_ASK,
-		.cancelled = is_interrupted,
-		.print = print_line,
-		.lock_wait_ns = LOCK_WAIT_NS,
+	struct program p = {
+		.options =
+			{
+				.mode = MODE_ASK,
+				.cancelled = is_interrupted,
+				.print = print_line,
+				.done = print_result,
+				.lock_wait_ns = LOCK_WAIT_NS,
+			},
 	};
-	int done = parse(argc, argv, &options);
+	int done = parse(argc, argv, &p);
 
 	if (done >= 0)
 		return done;
+	p.options.arg = &p;
 	message_init("fsck.blinkfs", false);
-	message_quiet(options.verbose ? LOG_INFO : LOG_ERR);
+	message_quiet(p.options.verbose ? LOG_INFO : LOG_ERR);
 	catch_signals();
-	if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
-		options.ask = ask;
-	if (options.mode == MODE_NO)
-		options.lock_wait_ns = LOOK_WAIT_NS;
-	return session_run(argv[optind], &options);
+	if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !p.as_json)
+		p.options.ask = ask;
+	if (p.with_progress)
+		p.options.progress = show_progress;
+	if (p.options.mode == MODE_NO)
+		p.options.lock_wait_ns = LOOK_WAIT_NS;
+	return run(&p);
 }

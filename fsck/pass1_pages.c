@@ -21,9 +21,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define BATCH_BYTES (512u << 10) /* leaves that are read at once */
+/* Numbers that were handed out and are gone again: a new system page skips so many. */
+#define COUNTER_MARGIN (1u << 20)
 #define BATCH_PAGES (BATCH_BYTES / PAGE_SIZE_MIN)
 
 /* The last page that was met on a level. */
@@ -41,6 +44,7 @@ struct tree_walk {
 	uint8_t *batch;                 /* children of one page of level 1 */
 	struct raw_key last;            /* the entry handed out last */
 	bool any;
+	uint64_t listed; /* bit number - 101: this problem's repair is listed */
 };
 
 static const char *index_name(const struct tree_walk *t)
@@ -50,6 +54,24 @@ static const char *index_name(const struct tree_walk *t)
 
 /* ---------------------------------------------------------------- one page */
 
+/* Whatever is wrong with a tree, it is rebuilt from its leaves. */
+static void printf_like(3, 4)
+	broken(struct tree_walk *t, enum fsck_problem_id id, const char *detail, ...)
+{
+	const struct fsck_fix fix = {.kind = FIX_REBUILD, .id = t->index};
+	uint64_t bit = 1ull << (id - FSCK_PAGE_UNREADABLE);
+	va_list args;
+
+	va_start(args, detail);
+	if (t->listed & bit)
+		problem_v(t->w, id, NULL, detail, args);
+	else
+		problem_v(t->w, id, &fix, detail, args);
+	va_end(args);
+	t->listed |= bit;
+	t->w->rebuild = true;
+}
+
 static void refuse(struct tree_walk *t, uint64_t pageno, int rc, const char *why)
 {
 	enum fsck_problem_id id = rc == -BE_CRC        ? FSCK_PAGE_CRC
@@ -57,7 +79,7 @@ static void refuse(struct tree_walk *t, uint64_t pageno, int rc, const char *why
 				  : rc == -BE_FORMAT   ? FSCK_PAGE_FORMAT
 						       : FSCK_PAGE_UNREADABLE;
 
-	problem(t->w, id, "index %s, page %" PRIu64 ": %s", index_name(t), pageno, why);
+	broken(t, id, "index %s, page %" PRIu64 ": %s", index_name(t), pageno, why);
 }
 
 /* Is the number one that a tree page can have, met for the first time? */
@@ -68,14 +90,13 @@ static bool enter(struct tree_walk *t, uint64_t pageno, uint64_t from)
 
 	if (!raw_pageno_valid(&t->w->raw, pageno) ||
 	    (!root && raw_blocks_fixed(&t->w->raw, pageno, geo->page_blocks))) {
-		problem(t->w, FSCK_PAGE_NUMBER,
-			"index %s, page %" PRIu64 " refers to page %" PRIu64, index_name(t), from,
-			pageno);
+		broken(t, FSCK_PAGE_NUMBER, "index %s, page %" PRIu64 " refers to page %" PRIu64,
+		       index_name(t), from, pageno);
 		return false;
 	}
 	if (!claim_page(t->w, pageno)) {
-		problem(t->w, FSCK_PAGE_TWICE, "index %s, page %" PRIu64 " refers to page %" PRIu64,
-			index_name(t), from, pageno);
+		broken(t, FSCK_PAGE_TWICE, "index %s, page %" PRIu64 " refers to page %" PRIu64,
+		       index_name(t), from, pageno);
 		return false;
 	}
 	return true;
@@ -85,26 +106,29 @@ static bool enter(struct tree_walk *t, uint64_t pageno, uint64_t from)
 static bool judge(struct tree_walk *t, uint64_t pageno, const void *page, int level)
 {
 	const struct disk_page *head = raw_head(page);
-	uint64_t lsn = le64_get(head->lsn), lsn_end = t->w->options->lsn_end;
+	char what[32];
 
 	if (head->type != PAGE_TREE || head->index != t->index) {
-		problem(t->w, FSCK_PAGE_KIND, "index %s, page %" PRIu64 ": type %u, index %u",
-			index_name(t), pageno, head->type, head->index);
+		broken(t, FSCK_PAGE_KIND, "index %s, page %" PRIu64 ": type %u, index %u",
+		       index_name(t), pageno, head->type, head->index);
 		return false;
 	}
 	if (head->flags & PAGE_DEAD) {
-		problem(t->w, FSCK_PAGE_DEAD, "index %s, page %" PRIu64, index_name(t), pageno);
+		broken(t, FSCK_PAGE_DEAD, "index %s, page %" PRIu64, index_name(t), pageno);
 		return false;
 	}
 	if (level >= 0 && head->level != level) {
-		problem(t->w, FSCK_PAGE_LEVEL, "index %s, page %" PRIu64 ": level %u instead of %d",
-			index_name(t), pageno, head->level, level);
+		broken(t, FSCK_PAGE_LEVEL, "index %s, page %" PRIu64 ": level %u instead of %d",
+		       index_name(t), pageno, head->level, level);
 		return false;
 	}
-	if (lsn_end && lsn > lsn_end)
-		problem(t->w, FSCK_PAGE_FUTURE,
-			"index %s, page %" PRIu64 ": LSN %" PRIu64 ", end %" PRIu64, index_name(t),
-			pageno, lsn, lsn_end);
+	if (le64_get(head->lsn) >= LSN_PLAUSIBLE_MAX) {
+		broken(t, FSCK_PAGE_FUTURE, "index %s, page %" PRIu64 ": LSN %" PRIu64,
+		       index_name(t), pageno, le64_get(head->lsn));
+		return true;
+	}
+	snprintf(what, sizeof(what), "index %s", index_name(t));
+	note_lsn(t->w, what, pageno, page);
 	return true;
 }
 
@@ -147,14 +171,13 @@ static int visit_leaf(struct tree_walk *t, const void *page)
 
 		raw_entry(page, slot, &entry);
 		if (raw_key_bytes[t->index] && entry.key.len != raw_key_bytes[t->index]) {
-			problem(t->w, FSCK_KEY_FORMAT,
-				"index %s, page %" PRIu64 ", slot %u: %u bytes", index_name(t),
-				pageno, slot, entry.key.len);
+			broken(t, FSCK_KEY_FORMAT, "index %s, page %" PRIu64 ", slot %u: %u bytes",
+			       index_name(t), pageno, slot, entry.key.len);
 			continue;
 		}
 		if (t->any && raw_key_compare(&t->last, &entry.key) >= 0) {
-			problem(t->w, FSCK_KEY_ORDER, "index %s, page %" PRIu64 ", slot %u",
-				index_name(t), pageno, slot);
+			broken(t, FSCK_KEY_ORDER, "index %s, page %" PRIu64 ", slot %u",
+			       index_name(t), pageno, slot);
 			continue;
 		}
 		t->last = entry.key;
@@ -175,9 +198,9 @@ static void follow_level(struct tree_walk *t, const void *page)
 	uint64_t pageno = le64_get(raw_head(page)->pageno);
 
 	if (level->known && level->right != pageno)
-		problem(t->w, FSCK_RIGHT_LINK,
-			"index %s, page %" PRIu64 ": leads to page %" PRIu64 " instead of %" PRIu64,
-			index_name(t), level->pageno, level->right, pageno);
+		broken(t, FSCK_RIGHT_LINK,
+		       "index %s, page %" PRIu64 ": leads to page %" PRIu64 " instead of %" PRIu64,
+		       index_name(t), level->pageno, level->right, pageno);
 	*level = (struct level){true, pageno, raw_right(page)};
 }
 
@@ -187,8 +210,8 @@ static void check_low(struct tree_walk *t, const void *page, const struct raw_ke
 
 	raw_low(page, &own);
 	if (raw_key_compare(&own, low) != 0)
-		problem(t->w, FSCK_FENCE_LOW, "index %s, page %" PRIu64, index_name(t),
-			le64_get(raw_head(page)->pageno));
+		broken(t, FSCK_FENCE_LOW, "index %s, page %" PRIu64, index_name(t),
+		       le64_get(raw_head(page)->pageno));
 }
 
 /* len 0 of a high fence is plus infinity. */
@@ -224,13 +247,13 @@ static int walk_chain(struct tree_walk *t, const uint8_t *page, const struct raw
 			return rc;
 		if (same_high(&own_high, high)) {
 			if (incomplete)
-				problem(t->w, FSCK_STALE_MARK, "index %s, page %" PRIu64,
-					index_name(t), pageno);
+				broken(t, FSCK_STALE_MARK, "index %s, page %" PRIu64, index_name(t),
+				       pageno);
 			return 0;
 		}
 		if (!incomplete) {
-			problem(t->w, FSCK_FENCE_HIGH, "index %s, page %" PRIu64, index_name(t),
-				pageno);
+			broken(t, FSCK_FENCE_HIGH, "index %s, page %" PRIu64, index_name(t),
+			       pageno);
 			return 0;
 		}
 		rc = level_page(t, level, &buf);
@@ -377,15 +400,15 @@ static int walk_from_root(struct tree_walk *t)
 	raw_low(page, &low);
 	raw_high(page, &high);
 	if (low.len || high.len || (raw_head(page)->flags & PAGE_INCOMPLETE))
-		problem(t->w, FSCK_ROOT_SHAPE, "index %s, page %" PRIu64, index_name(t), root);
+		broken(t, FSCK_ROOT_SHAPE, "index %s, page %" PRIu64, index_name(t), root);
 	else
 		rc = walk_chain(t, page, &none, &none);
 	for (unsigned i = 0; i < TREE_LEVELS_MAX && !rc; i++)
 		if (t->level[i].known && t->level[i].right)
-			problem(t->w, FSCK_RIGHT_LINK,
-				"index %s, page %" PRIu64 ": leads to page %" PRIu64
-				" instead of the end",
-				index_name(t), t->level[i].pageno, t->level[i].right);
+			broken(t, FSCK_RIGHT_LINK,
+			       "index %s, page %" PRIu64 ": leads to page %" PRIu64
+			       " instead of the end",
+			       index_name(t), t->level[i].pageno, t->level[i].right);
 	return rc;
 }
 
@@ -420,14 +443,46 @@ int pass1_system(struct walk *w)
 	claim_page(w, geo->system_page);
 	rc = raw_read_page(&w->raw, geo->system_page, w->page_buf, &why);
 	if (rc || system->head.type != PAGE_SYSTEM) {
-		problem(w, FSCK_SYSTEM_PAGE, "page %" PRIu64 ": %s", geo->system_page, why);
+		problem_edit(w, FSCK_SYSTEM_PAGE, NULL, "page %" PRIu64 ": %s", geo->system_page,
+			     why);
 		return 0;
 	}
 	w->counters_known = true;
+	note_lsn(w, "system page", geo->system_page, w->page_buf);
 	for (unsigned i = 0; i < COUNTER_COUNT; i++)
 		w->counter[i] = le64_get(system->counter[i]);
 	for (unsigned i = 0; i < array_count(least); i++)
 		if (w->counter[i] < least[i])
-			problem(w, FSCK_COUNTER_MARK, "counter %u is %" PRIu64, i, w->counter[i]);
+			problem_fix(w, FSCK_COUNTER_MARK, FIX_COUNTER, i, least[i],
+				    "counter %u is %" PRIu64, i, w->counter[i]);
 	return 0;
+}
+
+void pass1_counters(struct walk *w)
+{
+	uint64_t mark[COUNTER_COUNT] = {
+		[COUNTER_INO] = INO_FIRST_FREE,
+		[COUNTER_LOB] = w->lob.any ? w->lob.lob + 1 : 1,
+		[COUNTER_PURGE] = 1,
+		[COUNTER_TXN] = 1,
+	};
+
+	if (w->counters_known)
+		return;
+	if (w->inodes.count && w->inodes.at[w->inodes.count - 1].ino >= mark[COUNTER_INO])
+		mark[COUNTER_INO] = w->inodes.at[w->inodes.count - 1].ino + 1;
+	for (size_t i = 0; i < w->owners.count; i++)
+		if (w->owners.at[i].lob >= mark[COUNTER_LOB])
+			mark[COUNTER_LOB] = w->owners.at[i].lob + 1;
+	for (size_t i = 0; i < w->purges.count; i++)
+		if (w->purges.at[i].key >= mark[COUNTER_PURGE])
+			mark[COUNTER_PURGE] = w->purges.at[i].key + 1;
+	w->number = FSCK_SYSTEM_PAGE;
+	for (unsigned i = 0; i < COUNTER_COUNT; i++) {
+		uint64_t margin = mark[i] && mark[i] < UINT64_MAX - COUNTER_MARGIN ? COUNTER_MARGIN
+										   : 0;
+
+		list_fix(w, &(struct fsck_fix){
+				    .kind = FIX_SYSTEM, .id = i, .value = mark[i] + margin});
+	}
 }

@@ -11,26 +11,14 @@
 #include <inttypes.h>
 #include <sys/stat.h>
 
-static bool mode_known(uint32_t mode)
+static bool number_possible(uint64_t ino)
 {
-	switch (mode & S_IFMT) {
-	case S_IFREG:
-	case S_IFDIR:
-	case S_IFLNK:
-	case S_IFBLK:
-	case S_IFCHR:
-	case S_IFIFO:
-	case S_IFSOCK:
-		return (mode & ~(uint32_t)(S_IFMT | 07777)) == 0;
-	}
-	return false;
+	return ino != 0 && ino < 1ull << INO_BITS;
 }
 
 static void check_number(struct walk *w, uint64_t ino)
 {
-	if (ino == 0 || ino >= 1ull << INO_BITS)
-		problem(w, FSCK_INODE_NUMBER, "inode %" PRIu64, ino);
-	else if (w->counters_known && ino >= INO_FIRST_FREE && ino >= w->counter[COUNTER_INO])
+	if (w->counters_known && ino >= INO_FIRST_FREE && ino >= w->counter[COUNTER_INO])
 		problem_fix(w, FSCK_INODE_MARK, FIX_COUNTER, COUNTER_INO, ino + 1,
 			    "inode %" PRIu64 ": high-water mark is %" PRIu64, ino,
 			    w->counter[COUNTER_INO]);
@@ -47,8 +35,9 @@ static void check_times(struct walk *w, uint64_t ino, const struct disk_inode *i
 
 	for (unsigned i = 0; i < array_count(times); i++)
 		if (le32_get(times[i]->nsec) >= 1000000000u) {
-			problem(w, FSCK_INODE_TIME, "inode %" PRIu64 ": %" PRIu32 " ns", ino,
-				le32_get(times[i]->nsec));
+			problem_fix(w, FSCK_INODE_TIME, FIX_INODE, ino, 0,
+				    "inode %" PRIu64 ": %" PRIu32 " ns", ino,
+				    le32_get(times[i]->nsec));
 			return;
 		}
 }
@@ -62,18 +51,20 @@ static void check_contents(struct walk *w, uint64_t ino, const struct disk_inode
 	bool holds = type == S_IFREG || type == S_IFLNK;
 
 	if ((flags & ~(uint32_t)INODE_INLINE) || (flags && !inline_bytes))
-		problem(w, FSCK_INODE_FLAGS, "inode %" PRIu64 ": %#" PRIx32, ino, flags);
+		problem_fix(w, FSCK_INODE_FLAGS, FIX_INODE, ino, 0, "inode %" PRIu64 ": %#" PRIx32,
+			    ino, flags);
 	if ((!holds && (flags & INODE_INLINE)) ||
 	    ((flags & INODE_INLINE) && le64_get(inode->lob)) || (!holds && le64_get(inode->lob)))
-		problem(w, FSCK_INODE_LOB,
-			"inode %" PRIu64 ": mode %#o, flags %#x, content %" PRIu64, ino,
-			le32_get(inode->mode), flags, le64_get(inode->lob));
+		problem_fix(w, FSCK_INODE_LOB, FIX_INODE, ino, 0,
+			    "inode %" PRIu64 ": mode %#o, flags %#x, content %" PRIu64, ino,
+			    le32_get(inode->mode), flags, le64_get(inode->lob));
 	if (size > (uint64_t)FILE_BYTES_MAX || inline_bytes > size ||
 	    inline_bytes > INLINE_BYTES_MAX(w->raw.geo.page_size) ||
 	    (type == S_IFLNK && (size == 0 || size > SYMLINK_BYTES_MAX)) ||
 	    (type == S_IFLNK && (flags & INODE_INLINE) && size != inline_bytes))
-		problem(w, FSCK_INODE_SIZE, "inode %" PRIu64 ": size %" PRIu64 ", %u inline bytes",
-			ino, size, inline_bytes);
+		problem_fix(w, FSCK_INODE_SIZE, FIX_INODE, ino, 0,
+			    "inode %" PRIu64 ": size %" PRIu64 ", %u inline bytes", ino, size,
+			    inline_bytes);
 }
 
 static void check_dead_range(struct walk *w, uint64_t ino, const struct disk_inode *inode)
@@ -83,9 +74,9 @@ static void check_dead_range(struct walk *w, uint64_t ino, const struct disk_ino
 	if (first == 0 && end == 0)
 		return;
 	if (first >= end || !le64_get(inode->lob) || !le64_get(inode->purge_key))
-		problem(w, FSCK_INODE_DEAD,
-			"inode %" PRIu64 ": [%" PRIu64 ", %" PRIu64 "), purge key %" PRIu64, ino,
-			first, end, le64_get(inode->purge_key));
+		problem_fix(w, FSCK_INODE_DEAD, FIX_INODE, ino, 0,
+			    "inode %" PRIu64 ": [%" PRIu64 ", %" PRIu64 "), purge key %" PRIu64,
+			    ino, first, end, le64_get(inode->purge_key));
 }
 
 static void check_directory(struct walk *w, uint64_t ino, const struct disk_inode *inode)
@@ -94,9 +85,9 @@ static void check_directory(struct walk *w, uint64_t ino, const struct disk_inod
 
 	if (directory ? le64_get(inode->parent) == 0
 		      : le64_get(inode->parent) || le64_get(inode->entries))
-		problem(w, FSCK_INODE_DIR,
-			"inode %" PRIu64 ": parent %" PRIu64 ", %" PRIu64 " entries", ino,
-			le64_get(inode->parent), le64_get(inode->entries));
+		problem_fix(w, FSCK_INODE_DIR, FIX_INODE, ino, 0,
+			    "inode %" PRIu64 ": parent %" PRIu64 ", %" PRIu64 " entries", ino,
+			    le64_get(inode->parent), le64_get(inode->entries));
 }
 
 static int remember_lob(struct walk *w, uint64_t ino, uint64_t lob)
@@ -126,7 +117,7 @@ static int remember(struct walk *w, uint64_t ino, const struct disk_inode *inode
 		.entries = le64_get(inode->entries),
 		.nlink = le32_get(inode->nlink),
 		.xattrs = le32_get(inode->xattr_count),
-		.mode = (uint16_t)le32_get(inode->mode),
+		.mode = (uint16_t)raw_likely_mode(inode),
 		.flags = (inline_bytes ? NOTE_CONTENTS : 0) |
 			 (le64_get(inode->dead_end) ? NOTE_DEAD : 0),
 	};
@@ -150,22 +141,30 @@ int pass2_inode(struct walk *w, const struct raw_entry *entry)
 	uint64_t ino = be64_get(entry->key.bytes);
 	unsigned inline_bytes;
 	struct disk_inode inode;
+	struct fsck_fix fix;
 
 	if (entry->value_len < sizeof(inode)) {
-		problem(w, FSCK_INODE_VALUE, "inode %" PRIu64 ": %u bytes", ino, entry->value_len);
+		fix = fix_record(FIX_DELETE, INDEX_INODES, &entry->key);
+		problem_edit(w, FSCK_INODE_VALUE, &fix, "inode %" PRIu64 ": %u bytes", ino,
+			     entry->value_len);
+		return 0;
+	}
+	if (!number_possible(ino)) {
+		fix = fix_record(FIX_DELETE, INDEX_INODES, &entry->key);
+		problem_edit(w, FSCK_INODE_NUMBER, &fix, "inode %" PRIu64, ino);
 		return 0;
 	}
 	memcpy(&inode, entry->value, sizeof(inode));
 	inline_bytes = entry->value_len - (unsigned)sizeof(inode);
 	if (inline_bytes && !(le32_get(inode.flags) & INODE_INLINE)) {
-		problem(w, FSCK_INODE_VALUE, "inode %" PRIu64 ": %u bytes behind the record", ino,
-			inline_bytes);
+		problem_fix(w, FSCK_INODE_VALUE, FIX_INODE, ino, 0,
+			    "inode %" PRIu64 ": %u bytes behind the record", ino, inline_bytes);
 		inline_bytes = 0;
 	}
 	check_number(w, ino);
-	if (!mode_known(le32_get(inode.mode)))
-		problem(w, FSCK_INODE_MODE, "inode %" PRIu64 ": mode %#" PRIo32, ino,
-			le32_get(inode.mode));
+	if (raw_likely_mode(&inode) != le32_get(inode.mode))
+		problem_fix(w, FSCK_INODE_MODE, FIX_INODE, ino, 0,
+			    "inode %" PRIu64 ": mode %#" PRIo32, ino, le32_get(inode.mode));
 	check_times(w, ino, &inode);
 	check_contents(w, ino, &inode, inline_bytes);
 	check_dead_range(w, ino, &inode);

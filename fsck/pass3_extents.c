@@ -21,24 +21,26 @@ int pass3_share(struct walk *w, const struct raw_entry *entry)
 	uint64_t last = be64_get(entry->key.bytes), length;
 	struct disk_share share;
 	struct share_note *before = w->shares.count ? &w->shares.at[w->shares.count - 1] : NULL;
+	struct fsck_fix fix = fix_record(FIX_DELETE, INDEX_SHARES, &entry->key);
 	int rc;
 
 	if (entry->value_len != sizeof(share)) {
-		problem(w, FSCK_SHARE_VALUE, "share up to block %" PRIu64 ": %u bytes", last,
-			entry->value_len);
+		problem_edit(w, FSCK_SHARE_VALUE, &fix, "share up to block %" PRIu64 ": %u bytes",
+			     last, entry->value_len);
 		return 0;
 	}
 	memcpy(&share, entry->value, sizeof(share));
 	length = le32_get(share.length);
 	if (length == 0 || length > last || le32_get(share.references) < 2 ||
 	    !raw_blocks_valid(&w->raw, last + 1 - length, length)) {
-		problem(w, FSCK_SHARE_VALUE,
-			"share up to block %" PRIu64 ": %" PRIu64 " blocks, %" PRIu32 " references",
-			last, length, le32_get(share.references));
+		problem_edit(w, FSCK_SHARE_VALUE, &fix,
+			     "share up to block %" PRIu64 ": %" PRIu64 " blocks, %" PRIu32
+			     " references",
+			     last, length, le32_get(share.references));
 		return 0;
 	}
 	if (before && before->start + before->length > last + 1 - length) {
-		problem(w, FSCK_SHARE_OVERLAP, "share up to block %" PRIu64, last);
+		problem_edit(w, FSCK_SHARE_OVERLAP, &fix, "share up to block %" PRIu64, last);
 		return 0;
 	}
 	rc = table_room(w->shares);
@@ -102,6 +104,40 @@ static bool share_counts(const struct share_note *share, const uint64_t *starts,
 	return true;
 }
 
+/* What the claims say instead: records of all runs that are claimed more than once. */
+static void report_count(struct walk *w, const struct share_note *share, const uint64_t *starts,
+			 const uint64_t *ends, size_t count)
+{
+	uint64_t last = share->start + share->length - 1, from = 0;
+	struct fsck_fix fix = fix_single(FIX_DELETE, INDEX_SHARES, last);
+	uint32_t depth = 0;
+
+	problem_edit(w, FSCK_SHARE_COUNT, &fix,
+		     "share of block %" PRIu64 ", %" PRIu64 " blocks: %" PRIu32 " references",
+		     share->start, share->length, share->references);
+	for (size_t i = 0, j = 0; j < count;) {
+		uint64_t at = i < count && starts[i] < ends[j] ? starts[i] : ends[j];
+		uint32_t before = depth;
+
+		for (; i < count && starts[i] == at; i++)
+			depth++;
+		for (; j < count && ends[j] == at; j++)
+			depth--;
+		if (depth == before)
+			continue;
+		if (before >= 2) {
+			struct disk_share better = {le32_make((uint32_t)(at - from)),
+						    le32_make(before)};
+
+			fix = fix_single(FIX_PUT, INDEX_SHARES, at - 1);
+			fix.value_len = sizeof(better);
+			memcpy(fix.bytes, &better, sizeof(better));
+			list_fix(w, &fix);
+		}
+		from = at;
+	}
+}
+
 static int compare_shares(struct walk *w)
 {
 	size_t claims = w->share_claims.count, next = 0;
@@ -125,10 +161,7 @@ static int compare_shares(struct walk *w)
 			}
 			qsort(ends, count, sizeof(*ends), compare_u64);
 			if (!share_counts(share, starts, ends, count))
-				problem(w, FSCK_SHARE_COUNT,
-					"share of block %" PRIu64 ", %" PRIu64 " blocks: %" PRIu32
-					" references",
-					share->start, share->length, share->references);
+				report_count(w, share, starts, ends, count);
 		}
 	}
 	free(starts);
@@ -174,7 +207,24 @@ static int compare_owners(const void *a, const void *b)
 {
 	const struct lob_owner *x = a, *y = b;
 
-	return x->lob < y->lob ? -1 : x->lob > y->lob;
+	if (x->lob != y->lob)
+		return x->lob < y->lob ? -1 : 1;
+	if (x->kind != y->kind)
+		return (int)x->kind - (int)y->kind;
+	return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Of several owners the first keeps the contents: inodes come before attributes and purge. */
+static struct fsck_fix disown(const struct lob_owner *owner)
+{
+	switch (owner->kind) {
+	case OWNER_XATTR:
+		return fix_pair(FIX_DELETE, INDEX_XATTRS, owner->id, owner->suffix);
+	case OWNER_PURGE:
+		return fix_single(FIX_DELETE, INDEX_PURGE, owner->id);
+	default:
+		return (struct fsck_fix){.kind = FIX_NO_LOB, .id = owner->id};
+	}
 }
 
 static void owner_text(const struct lob_owner *owner, char *text, size_t size)
@@ -188,6 +238,7 @@ int pass3_begin(struct walk *w)
 {
 	struct lob_owner *at = w->owners.at;
 	char one[64], other[64];
+	struct fsck_fix fix;
 
 	if (w->owners.count)
 		qsort(at, w->owners.count, sizeof(*at), compare_owners);
@@ -195,8 +246,9 @@ int pass3_begin(struct walk *w)
 		if (i && at[i].lob == at[i - 1].lob) {
 			owner_text(&at[i - 1], one, sizeof(one));
 			owner_text(&at[i], other, sizeof(other));
-			problem(w, FSCK_LOB_OWNERS, "content %" PRIu64 ": %s and %s", at[i].lob,
-				one, other);
+			fix = disown(&at[i]);
+			problem_edit(w, FSCK_LOB_OWNERS, &fix, "content %" PRIu64 ": %s and %s",
+				     at[i].lob, one, other);
 		} else if (w->counters_known && at[i].lob >= w->counter[COUNTER_LOB]) {
 			problem_fix(w, FSCK_LOB_MARK, FIX_COUNTER, COUNTER_LOB, at[i].lob + 1,
 				    "content %" PRIu64 ": high-water mark is %" PRIu64, at[i].lob,
@@ -206,11 +258,23 @@ int pass3_begin(struct walk *w)
 	return 0;
 }
 
+static struct fsck_fix drop_xattr(const struct lob_owner *owner)
+{
+	struct fsck_fix fix = fix_pair(FIX_DROP_XATTR, INDEX_XATTRS, owner->id, owner->suffix);
+
+	fix.id = owner->lob;
+	return fix;
+}
+
 static void lob_end(struct walk *w)
 {
 	struct lob_owner *owner = w->owners.at + w->lob.owner;
 	struct inode_note *note;
+	struct fsck_fix fix;
 
+	if (w->lob.any && w->lob.unowned)
+		problem_fix(w, FSCK_LOB_UNOWNED, FIX_ADOPT, w->lob.lob, w->lob.next_block,
+			    "content %" PRIu64 ": %" PRIu64 " blocks", w->lob.lob, w->lob.blocks);
 	if (!w->lob.any || w->lob.owner == w->owners.count || owner->lob != w->lob.lob)
 		return;
 	owner->has_extents = true;
@@ -220,10 +284,11 @@ static void lob_end(struct walk *w)
 		note->blocks_found = w->lob.blocks;
 	} else if (owner->kind == OWNER_XATTR &&
 		   (w->lob.blocks != owner->expected || w->lob.next_block != owner->expected)) {
-		problem(w, FSCK_XATTR_LENGTH,
-			"inode %" PRIu64 ", content %" PRIu64 ": %" PRIu64
-			" blocks instead of %" PRIu64,
-			owner->id, owner->lob, w->lob.blocks, owner->expected);
+		fix = drop_xattr(owner);
+		problem_edit(w, FSCK_XATTR_LENGTH, &fix,
+			     "inode %" PRIu64 ", content %" PRIu64 ": %" PRIu64
+			     " blocks instead of %" PRIu64,
+			     owner->id, owner->lob, w->lob.blocks, owner->expected);
 	}
 }
 
@@ -235,8 +300,7 @@ static void lob_begin(struct walk *w, uint64_t lob)
 	while (owner < w->owners.count && w->owners.at[owner].lob < lob)
 		owner++;
 	w->lob = (struct lob_state){.any = true, .lob = lob, .owner = owner};
-	if (owner == w->owners.count || w->owners.at[owner].lob != lob)
-		problem(w, FSCK_LOB_UNOWNED, "content %" PRIu64, lob);
+	w->lob.unowned = owner == w->owners.count || w->owners.at[owner].lob != lob;
 }
 
 /* Purge goes on from its record's first block: what lies before it is forgotten. */
@@ -246,9 +310,24 @@ static void check_purged(struct walk *w, const struct extent *e)
 
 	if (w->lob.owner < w->owners.count && owner->lob == e->lob && owner->kind == OWNER_PURGE &&
 	    e->first < owner->expected)
-		problem(w, FSCK_LOB_UNOWNED,
-			"content %" PRIu64 ", file block %" PRIu64 ": before what is to be purged",
-			e->lob, e->first);
+		problem_fix(w, FSCK_LOB_UNOWNED, FIX_PURGE_ALL, owner->id, 0,
+			    "content %" PRIu64 ", file block %" PRIu64
+			    ": before what is to be purged",
+			    e->lob, e->first);
+}
+
+static struct fsck_fix extent_fix(enum fix_kind kind, const struct extent *e)
+{
+	return fix_pair(kind, INDEX_LOB, e->lob, e->first + e->length - 1);
+}
+
+static void report_twice(struct walk *w, const struct extent *e, uint64_t block)
+{
+	const struct fsck_fix fix = extent_fix(FIX_COPY, e);
+
+	problem_edit(w, FSCK_BLOCK_TWICE, &fix,
+		     "block %" PRIu64 ": content %" PRIu64 ", file block %" PRIu64, block, e->lob,
+		     e->first + (block - e->start));
 }
 
 /* The parts that lie in shares are counted later, the others at once. */
@@ -278,10 +357,7 @@ static int claim_extent(struct walk *w, const struct extent *e)
 				stop = share->start;
 			claim_blocks(w, at, stop - at, &twice);
 			if (twice != UINT64_MAX)
-				problem(w, FSCK_BLOCK_TWICE,
-					"block %" PRIu64 ": content %" PRIu64
-					", file block %" PRIu64,
-					twice, e->lob, e->first + (twice - e->start));
+				report_twice(w, e, twice);
 		}
 		at = stop;
 	}
@@ -293,26 +369,28 @@ int pass3_extent(struct walk *w, const struct raw_entry *entry)
 	struct extent e;
 	const char *why;
 	uint64_t lob = be64_get(entry->key.bytes);
+	const struct fsck_fix drop = fix_record(FIX_DELETE, INDEX_LOB, &entry->key);
 
 	if (!w->lob.any || lob != w->lob.lob)
 		lob_begin(w, lob);
 	if (!raw_extent_decode(entry, &e, &why)) {
-		problem(w, FSCK_EXTENT_VALUE, "content %" PRIu64 ", file block %" PRIu64 ": %s",
-			lob, be64_get(entry->key.bytes + 8), why);
+		problem_edit(w, FSCK_EXTENT_VALUE, &drop,
+			     "content %" PRIu64 ", file block %" PRIu64 ": %s", lob,
+			     be64_get(entry->key.bytes + 8), why);
 		return 0;
 	}
 	if (e.first < w->lob.next_block)
-		problem(w, FSCK_EXTENT_OVERLAP, "content %" PRIu64 ", file block %" PRIu64, lob,
-			e.first);
+		problem_edit(w, FSCK_EXTENT_OVERLAP, &drop,
+			     "content %" PRIu64 ", file block %" PRIu64, lob, e.first);
 	check_purged(w, &e);
 	w->lob.next_block = e.first + e.length;
 	w->lob.blocks += e.length;
 	if (!raw_blocks_valid(&w->raw, e.start, e.length) ||
 	    raw_blocks_fixed(&w->raw, e.start, e.length)) {
-		problem(w, FSCK_EXTENT_PLACE,
-			"content %" PRIu64 ", file block %" PRIu64 ": block %" PRIu64 ", %" PRIu32
-			" blocks",
-			lob, e.first, e.start, e.length);
+		problem_edit(w, FSCK_EXTENT_PLACE, &drop,
+			     "content %" PRIu64 ", file block %" PRIu64 ": block %" PRIu64
+			     ", %" PRIu32 " blocks",
+			     lob, e.first, e.start, e.length);
 		return 0;
 	}
 	return claim_extent(w, &e);
@@ -320,14 +398,19 @@ int pass3_extent(struct walk *w, const struct raw_entry *entry)
 
 int pass3_finish(struct walk *w)
 {
+	struct fsck_fix fix;
+
 	lob_end(w);
 	for (size_t i = 0; i < w->owners.count; i++) {
 		const struct lob_owner *owner = &w->owners.at[i];
 
-		if (owner->kind == OWNER_XATTR && !owner->has_extents)
-			problem(w, FSCK_XATTR_LENGTH,
-				"inode %" PRIu64 ", content %" PRIu64 ": no blocks", owner->id,
-				owner->lob);
+		if (owner->kind != OWNER_XATTR || owner->has_extents)
+			continue;
+		fix = drop_xattr(owner);
+		fix.id = 0;
+		problem_edit(w, FSCK_XATTR_LENGTH, &fix,
+			     "inode %" PRIu64 ", content %" PRIu64 ": no blocks", owner->id,
+			     owner->lob);
 	}
 	return w->shares.count ? compare_shares(w) : 0;
 }

@@ -44,7 +44,8 @@ static bool xattr_valid(const struct disk_xattr *xattr, const uint8_t *name, uns
 	return behind == xattr->name_len + length && !le64_get(xattr->lob);
 }
 
-static int remember_lob(struct walk *w, uint64_t ino, const struct disk_xattr *xattr)
+static int remember_lob(struct walk *w, uint64_t ino, uint64_t suffix,
+			const struct disk_xattr *xattr)
 {
 	int rc = table_room(w->owners);
 
@@ -52,6 +53,7 @@ static int remember_lob(struct walk *w, uint64_t ino, const struct disk_xattr *x
 		w->owners.at[w->owners.count++] = (struct lob_owner){
 			.lob = le64_get(xattr->lob),
 			.id = ino,
+			.suffix = suffix,
 			.expected = (le32_get(xattr->value_len) + BLOCK_SIZE - 1) / BLOCK_SIZE,
 			.kind = OWNER_XATTR,
 		};
@@ -65,23 +67,32 @@ int pass5_xattr(struct walk *w, const struct raw_entry *entry)
 	struct disk_xattr xattr;
 	const uint8_t *name = entry->value + sizeof(xattr);
 
+	struct fsck_fix fix = fix_record(FIX_DELETE, INDEX_XATTRS, &entry->key);
+	bool valid = entry->value_len >= sizeof(xattr);
+
 	if (note)
 		note->xattrs_found++;
-	else
-		problem(w, FSCK_XATTR_OWNER, "inode %" PRIu64 " does not exist", ino);
-	if (entry->value_len >= sizeof(xattr))
+	if (valid) {
 		memcpy(&xattr, entry->value, sizeof(xattr));
-	if (entry->value_len < sizeof(xattr) || !xattr_valid(&xattr, name, entry->value_len)) {
-		problem(w, FSCK_XATTR_VALUE, "inode %" PRIu64 ", key %#" PRIx64, ino, suffix);
+		valid = xattr_valid(&xattr, name, entry->value_len);
+	}
+	if (!valid) {
+		problem_edit(w, FSCK_XATTR_VALUE, &fix, "inode %" PRIu64 ", key %#" PRIx64, ino,
+			     suffix);
 		return 0;
 	}
-	if (suffix >> 7 != raw_name_hash(&w->raw, name, xattr.name_len))
-		problem(w, FSCK_XATTR_HASH, "inode %" PRIu64 ", %s: key %#" PRIx64, ino,
-			hash_group_text(&w->xattrs->group, name, xattr.name_len), suffix);
+	fix.kind = FIX_DROP_XATTR;
+	fix.id = le64_get(xattr.lob);
+	if (!note)
+		problem_edit(w, FSCK_XATTR_OWNER, &fix, "inode %" PRIu64 " does not exist", ino);
 	if (!hash_group_add(&w->xattrs->group, ino, suffix >> 7, name, xattr.name_len))
-		problem(w, FSCK_XATTR_TWICE, "inode %" PRIu64 ", %s", ino,
-			hash_group_text(&w->xattrs->group, name, xattr.name_len));
-	return xattr.flags & XATTR_EXTERNAL ? remember_lob(w, ino, &xattr) : 0;
+		problem_edit(w, FSCK_XATTR_TWICE, &fix, "inode %" PRIu64 ", %s", ino,
+			     hash_group_text(&w->xattrs->group, name, xattr.name_len));
+	fix.kind = FIX_RENAME;
+	if (suffix >> 7 != raw_name_hash(&w->raw, name, xattr.name_len))
+		problem_edit(w, FSCK_XATTR_HASH, &fix, "inode %" PRIu64 ", %s: key %#" PRIx64, ino,
+			     hash_group_text(&w->xattrs->group, name, xattr.name_len), suffix);
+	return xattr.flags & XATTR_EXTERNAL ? remember_lob(w, ino, suffix, &xattr) : 0;
 }
 
 void pass5_finish(struct walk *w)

@@ -3,7 +3,8 @@
  *
  * A set bit that nothing claims is a leak: harmless, and repaired.  A claimed
  * block whose bit is clear would be given to the next file: repaired by setting
- * the bit.  Both only when the whole volume could be walked (INV-FSCK-1).
+ * the bit, which is right in any case.  The former only when the whole volume
+ * could be walked (INV-FSCK-1).
  */
 #include "fsck/walk.h"
 
@@ -29,13 +30,19 @@ static uint64_t disk_word(const struct group *g, uint64_t i)
 	return word;
 }
 
+static enum new_bitmap how_new(const struct walk *w)
+{
+	return w->result->whole ? BITMAP_FREE : w->extents_hidden ? BITMAP_USED : BITMAP_PAGES;
+}
+
 /* What a bitmap page built anew has to hold. */
 static void list_claimed(struct walk *w, const struct group *g)
 {
 	uint64_t from = 0, start, count;
 
 	while (next_run(g->claimed, &from, g->bits, &start, &count))
-		list_fix(w, &(struct fsck_fix){FIX_SET_BITS, g->first + start, count});
+		list_fix(w, &(struct fsck_fix){
+				    .kind = FIX_SET_BITS, .id = g->first + start, .value = count});
 }
 
 static void report_leaks(struct walk *w, const struct group *g)
@@ -49,7 +56,7 @@ static void report_leaks(struct walk *w, const struct group *g)
 			    "block %" PRIu64 ", %" PRIu64 " blocks", g->first + start, count);
 	from = g->bits;
 	if (next_run(g->scratch, &from, w->raw.geo.group_blocks, &start, &count)) {
-		problem_fix(w, FSCK_BITMAP_END, FIX_NEW_BITMAP, g->number, 0,
+		problem_fix(w, FSCK_BITMAP_END, FIX_NEW_BITMAP, g->number, how_new(w),
 			    "group %" PRIu32 ", bit %" PRIu64, g->number, start);
 		list_claimed(w, g);
 	}
@@ -93,9 +100,11 @@ static bool read_bitmap(struct walk *w, const struct group *g)
 	const char *why = "it is of another type or group";
 	int rc = raw_read_page(&w->raw, pageno, w->page_buf, &why);
 
-	if (!rc && page->head.type == PAGE_BITMAP && le32_get(page->group) == g->number)
+	if (!rc && page->head.type == PAGE_BITMAP && le32_get(page->group) == g->number) {
+		note_lsn(w, "bitmap", pageno, page);
 		return true;
-	problem_fix(w, FSCK_BITMAP_PAGE, FIX_NEW_BITMAP, g->number, 0,
+	}
+	problem_fix(w, FSCK_BITMAP_PAGE, FIX_NEW_BITMAP, g->number, how_new(w),
 		    "group %" PRIu32 ", page %" PRIu64 ": %s", g->number, pageno, why);
 	list_claimed(w, g);
 	return false;

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 const char *const raw_index_names[INDEX_COUNT] = {
@@ -50,6 +51,22 @@ bool raw_superblock_valid(const struct disk_superblock *sb)
 	return memcmp(sb->magic, SB_MAGIC, sizeof(sb->magic)) == 0 &&
 	       crc32c(0, &copy, sizeof(copy)) == le32_get(sb->crc) &&
 	       geometry_decode(sb, &geo) == 0;
+}
+
+bool raw_checkpoint_valid(const struct raw_volume *raw, struct device *log_dev, unsigned which)
+{
+	struct disk_checkpoint checkpoint;
+	uint64_t at = which ? LOG_CHECKPOINT_1 : LOG_CHECKPOINT_0;
+	le32 crc;
+
+	if (dev_read(log_dev ? log_dev : raw->dev, &checkpoint, sizeof(checkpoint),
+		     raw->geo.log_start * BLOCK_SIZE + at))
+		return false;
+	crc = checkpoint.crc;
+	checkpoint.crc = le32_make(0);
+	return memcmp(checkpoint.magic, CHECKPOINT_MAGIC, sizeof(checkpoint.magic)) == 0 &&
+	       memcmp(checkpoint.tag, raw->sb.log_uuid, sizeof(checkpoint.tag)) == 0 &&
+	       crc32c(0, &checkpoint, sizeof(checkpoint)) == le32_get(crc);
 }
 
 /* ------------------------------------------------------------------ pages */
@@ -111,12 +128,35 @@ int raw_key_compare(const struct raw_key *a, const struct raw_key *b)
 
 uint64_t raw_name_hash(const struct raw_volume *raw, const void *name, size_t len)
 {
+	return raw_seeded_hash(raw->sb.hash_seed, name, len);
+}
+
+uint64_t raw_seeded_hash(const uint8_t hash_seed[16], const void *name, size_t len)
+{
 	uint64_t hash;
 	le64 seed;
 
-	memcpy(&seed, raw->sb.hash_seed, sizeof(seed));
+	memcpy(&seed, hash_seed, sizeof(seed));
 	hash = XXH3_64bits_withSeed(name, len, le64_get(seed)) & ((1ull << 56) - 1);
 	return hash ? hash : 1;
+}
+
+uint32_t raw_likely_mode(const struct disk_inode *inode)
+{
+	uint32_t mode = le32_get(inode->mode);
+
+	switch (mode & S_IFMT) {
+	case S_IFREG:
+	case S_IFDIR:
+	case S_IFLNK:
+	case S_IFBLK:
+	case S_IFCHR:
+	case S_IFIFO:
+	case S_IFSOCK:
+		return mode & (S_IFMT | 07777);
+	default:
+		return (mode & 07777) | (le64_get(inode->parent) ? S_IFDIR : S_IFREG);
+	}
 }
 
 static const struct disk_tree_page *tree_head(const void *page)

@@ -22,6 +22,12 @@ int raw_open(struct raw_volume *raw, struct device *dev) must_check;
 /* Is this block a superblock by itself: magic, checksum, geometry? */
 bool raw_superblock_valid(const struct disk_superblock *sb);
 
+/*
+ * Is checkpoint block 0 or 1 of the log one by itself: magic, tag, checksum?
+ * log_dev: of an external log, else NULL.
+ */
+bool raw_checkpoint_valid(const struct raw_volume *raw, struct device *log_dev, unsigned which);
+
 /* An I/O error, or what page_verify() says: -BE_CRC, -BE_IDENTITY, -BE_FORMAT; *why is its text. */
 int raw_read_page(const struct raw_volume *raw, uint64_t pageno, void *page,
 		  const char **why) must_check;
@@ -40,12 +46,16 @@ uint64_t raw_bitmap_page(const struct raw_volume *raw, uint32_t group);
  * name, seeded with the first 8 bytes of the superblock's hash_seed; 1 for 0.
  */
 uint64_t raw_name_hash(const struct raw_volume *raw, const void *name, size_t len);
+uint64_t raw_seeded_hash(const uint8_t hash_seed[16], const void *name, size_t len);
 
 struct raw_key {
 	uint8_t len;
 	uint8_t bytes[KEY_BYTES_MAX];
 };
 int raw_key_compare(const struct raw_key *a, const struct raw_key *b);
+
+/* The mode of an inode; where it has no known type, that of which its other fields speak. */
+uint32_t raw_likely_mode(const struct disk_inode *inode);
 
 struct raw_entry {
 	struct raw_key key;

@@ -1,19 +1,24 @@
 /*
- * Repairs, each derived from a walk in which nothing was hidden (INV-FSCK-1).
+ * Repairs.  One round does the fixes of one phase that were approved; then the
+ * volume is walked again, and only a clean walk is called repaired.
  *
- * Two ways, never mixed in one round; after each round the volume is walked
- * again, and only a clean walk is called repaired.
+ *	phase     how                              needs
+ *	BITMAP    raw: bits are set                an empty log
+ *	TREE      raw: an index, or the system     an empty log
+ *	          page, is built anew (rebuild.h)
+ *	HIDDEN    mini-transactions                bitmaps that cover what is in use
+ *	COUNTER   mini-transactions                nothing hidden
+ *	REST      mini-transactions                nothing hidden
  *
- *	bitmaps   Bits of blocks that are in use are set by rewriting the bitmap
- *	          page in place, on a volume whose log is empty: before that no
- *	          page may be allocated, so the engine cannot do it.  A write that
- *	          is torn by a crash leaves a page that the next fsck builds anew
- *	          from what is in use.
- *	engine    Everything else is mini-transactions on the opened volume, so a
- *	          crash leaves each repair done or not done.
+ * The order is that of need: nothing may be allocated before all that is known to
+ * be in use is marked as such; a tree that cannot be read cannot be changed; a record
+ * that hides something goes before anything is derived from the walk
+ * (INV-FSCK-1); the rest may take numbers.
  *
- * Order: bitmaps first, since the others may allocate; then high-water marks,
- * since the others may take numbers; then the rest.
+ * A crash: mini-transactions are done or not done.  A bitmap page that is torn
+ * is built anew by the next run.  For trees see rebuild.h.  The volume is
+ * marked as damaged before the first raw write, so that nothing but fsck
+ * writes to it until a run ends clean.
  */
 #ifndef BLINKFS_FSCK_REPAIR_H
 #define BLINKFS_FSCK_REPAIR_H
@@ -22,17 +27,29 @@
 
 struct device;
 
-/* Is there a repair of this way? */
-bool repair_has_bitmaps(const struct fsck_result *result);
-bool repair_has_engine(const struct fsck_result *result);
+#define PROBLEM_NUMBERS 1000u
 
-/* The log is empty, nothing else has the volume open. */
-int repair_bitmaps(struct device *dev, const struct fsck_result *result, uint64_t lsn) must_check;
+struct repair_round {
+	const struct fsck_result *result; /* NULL: nothing to repair, only the log to replay */
+	enum fix_phase phase;
+	const bool *approved; /* by number of the problem; PROBLEM_NUMBERS elements */
+	uint64_t lsn;         /* end of the log: of pages that are written raw */
+	void (*say)(void *arg, const char *line); /* what was rebuilt from how much; may be NULL */
+	void *arg;
+};
+
+/* Is there a fix of this phase that was approved? */
+bool repair_has(const struct fsck_result *result, enum fix_phase phase, const bool *approved);
+
+/* The log is empty, nothing else has the volume open.  log_dev: of an external log, else NULL. */
+int repair_trees(struct device *dev, struct device *log_dev,
+		 const struct repair_round *round) must_check;
+int repair_bitmaps(struct device *dev, const struct repair_round *round) must_check;
 /*
  * Opens the volume, which replays its log, and closes it again; `dev` stays
  * open, and so does log_dev, where an external log is.  cache_bytes 0 = the default.
  */
 int repair_engine(struct device *dev, struct device *log_dev, uint64_t cache_bytes,
-		  const struct fsck_result *result) must_check;
+		  const struct repair_round *round) must_check;
 
 #endif

@@ -50,29 +50,67 @@ static bool count_line(struct report *report, unsigned number)
 	return ++report->kind[i].lines <= REPORT_LINES_MAX || report->verbose;
 }
 
-static void hold(struct report *report, const char *line)
+/* FNV-1a. */
+static uint64_t hash_of(const struct fsck_problem *problem)
 {
-	char *copy = report->held_count < REPORT_HELD_MAX ? strdup(line) : NULL;
+	uint64_t hash = 0xcbf29ce484222325u ^ problem->number;
+
+	for (const char *p = problem->detail; *p; p++)
+		hash = (hash ^ (uint8_t)*p) * 0x100000001b3u;
+	return hash;
+}
+
+static bool was_told(const struct report *report, uint64_t hash)
+{
+	for (unsigned i = 0; i < report->told_count; i++)
+		if (report->told[i] == hash)
+			return true;
+	return false;
+}
+
+static void tell(struct report *report, const struct fsck_problem *problem, bool left)
+{
+	if (report->told_count < REPORT_TOLD_MAX)
+		report->told[report->told_count++] = hash_of(problem);
+	if (report->found)
+		report->found(report->arg, problem, left);
+	else
+		report_line(report, "[%u] %s: %s", problem->number, problem->title,
+			    problem->detail);
+}
+
+static void hold(struct report *report, const struct fsck_problem *problem)
+{
+	char *copy = report->held_count < REPORT_HELD_MAX ? strdup(problem->detail) : NULL;
 
 	if (copy)
-		report->held[report->held_count++] = copy;
+		report->held[report->held_count++] = (struct report_entry){
+			fsck_problem_kind(problem->number), problem->repair != REPAIR_NONE, copy};
 	else
 		report->held_lost++;
+}
+
+static struct fsck_problem held_problem(const struct report_entry *entry)
+{
+	return (struct fsck_problem){
+		.number = entry->kind->number,
+		.severity = entry->kind->severity,
+		.repair = entry->repairable ? entry->kind->repair : REPAIR_NONE,
+		.title = entry->kind->title,
+		.detail = entry->detail,
+	};
 }
 
 void report_found(void *arg, const struct fsck_problem *problem)
 {
 	struct report *report = arg;
-	char line[LINE_BYTES];
 
 	if (!count_line(report, problem->number))
 		return;
-	snprintf(line, sizeof(line), "[%u] %s: %s", problem->number, problem->title,
-		 problem->detail);
 	if (report->holding)
-		hold(report, line);
+		hold(report, problem);
 	else
-		report->print(report->arg, line);
+		tell(report, problem, false);
 }
 
 void report_problem(struct report *report, enum fsck_problem_id id, const char *format, ...)
@@ -113,19 +151,38 @@ void report_hold(struct report *report)
 void report_forget(struct report *report)
 {
 	for (unsigned i = 0; i < report->held_count; i++)
-		free(report->held[i]);
+		free(report->held[i].detail);
 	report->held_count = 0;
 	report->held_lost = 0;
 	report->kinds = 0;
 }
 
-void report_release(struct report *report, const char *title)
+void report_news(struct report *report, const char *title)
+{
+	bool titled = false;
+
+	for (unsigned i = 0; i < report->held_count; i++) {
+		struct fsck_problem problem = held_problem(&report->held[i]);
+
+		if (was_told(report, hash_of(&problem)))
+			continue;
+		if (!titled && !report->found)
+			report->print(report->arg, title);
+		titled = true;
+		tell(report, &problem, false);
+	}
+}
+
+void report_left(struct report *report, const char *title)
 {
 	report->holding = false;
-	if (report->held_count)
+	if (report->held_count && !report->found)
 		report->print(report->arg, title);
-	for (unsigned i = 0; i < report->held_count; i++)
-		report->print(report->arg, report->held[i]);
+	for (unsigned i = 0; i < report->held_count; i++) {
+		struct fsck_problem problem = held_problem(&report->held[i]);
+
+		tell(report, &problem, true);
+	}
 	if (report->held_lost)
 		report_line(report, "%" PRIu64 " more lines", report->held_lost);
 	report_rest(report);

@@ -1,9 +1,11 @@
 /*
- * What fsck says: one line a problem, "[number] text: where".
+ * What fsck says: one line a problem, "[number] text: where", or what a caller
+ * makes of it.
  *
- * Of each kind the first REPORT_LINES_MAX lines are printed, the others
- * counted.  While holding, lines of problems are kept instead of printed, so
- * that only those of the last walk are shown.
+ * Of each kind the first REPORT_LINES_MAX are told, the others counted.  While
+ * holding, what the present walk finds is kept: once the walk has ended it is
+ * known whether a repair follows (then what is new is told) or nothing (then
+ * what is left is told).
  */
 #ifndef BLINKFS_FSCK_REPORT_H
 #define BLINKFS_FSCK_REPORT_H
@@ -13,9 +15,18 @@
 #define REPORT_LINES_MAX 200u
 #define REPORT_KINDS_MAX 128u
 #define REPORT_HELD_MAX 2000u
+#define REPORT_TOLD_MAX 20000u
+
+struct report_entry {
+	const struct fsck_problem_kind *kind;
+	bool repairable;
+	char *detail; /* owned */
+};
 
 struct report {
 	void (*print)(void *arg, const char *line);
+	/* Instead of a line; `left`: it is known that this one stays.  NULL = lines. */
+	void (*found)(void *arg, const struct fsck_problem *problem, bool left);
 	void *arg;
 	bool verbose; /* every line is printed */
 	struct {
@@ -23,10 +34,12 @@ struct report {
 		uint64_t lines;
 	} kind[REPORT_KINDS_MAX];
 	unsigned kinds;
-	char *held[REPORT_HELD_MAX]; /* owned */
+	struct report_entry held[REPORT_HELD_MAX];
 	unsigned held_count;
 	uint64_t held_lost;
 	bool holding;
+	uint64_t told[REPORT_TOLD_MAX]; /* hashes of what was told */
+	unsigned told_count;
 };
 
 void report_init(struct report *report, void (*print)(void *arg, const char *line), void *arg,
@@ -45,7 +58,9 @@ void report_rest(struct report *report);
 
 void report_hold(struct report *report);
 void report_forget(struct report *report); /* what is held */
-/* Prints what is held, behind a title, and holds no longer. */
-void report_release(struct report *report, const char *title);
+/* Tells what is held and was not told before; goes on holding. */
+void report_news(struct report *report, const char *title);
+/* Tells all that is held, behind a title: it is left.  Holds no longer. */
+void report_left(struct report *report, const char *title);
 
 #endif

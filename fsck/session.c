@@ -1,8 +1,10 @@
 /* One run of fsck on one volume: see session.h. */
 #include "fsck/session.h"
 
+#include "fsck/lost_superblock.h"
 #include "fsck/raw.h"
 #include "fsck/repair.h"
+#include "fsck/replay.h"
 #include "fsck/report.h"
 
 #include "engine/base/error.h"
@@ -15,7 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ROUNDS_MAX 16u /* each repairs one kind; three are usual */
+#define ROUNDS_MAX 40u /* each repairs one phase; three are usual */
 
 struct session {
 	const struct session_options *options;
@@ -27,9 +29,13 @@ struct session {
 	struct report report;
 	struct fsck_result result; /* of the last walk */
 	bool flagged;              /* SB_DAMAGED was set */
+	bool approved[PROBLEM_NUMBERS], decided[PROBLEM_NUMBERS];
+	uint64_t found[PROBLEM_NUMBERS]; /* by the last walk */
+	unsigned walks;
 	bool primary_bad, copy_bad;
-	bool log_empty; /* what is in place is the volume as it is */
-	bool distrust;  /* the log could not be replayed: no repair */
+	bool checkpoint_bad;
+	bool log_empty;                   /* what is in place is the volume as it is */
+	enum fsck_problem_id log_problem; /* FSCK_LOG_DAMAGED, FSCK_REPLAY, or 0 */
 	uint64_t log_end;
 	bool changed; /* something was corrected */
 };
@@ -75,6 +81,37 @@ static int open_log_device(struct session *s)
 	return log_device_open(&s->log_dev, s->dev, &request) ? EXIT_OPERATIONAL : 0;
 }
 
+/* ----------------------------------------------------------------- deciding */
+
+/* May problems of this kind be repaired?  A person is asked once for each. */
+static bool decide(struct session *s, unsigned number)
+{
+	const struct fsck_problem_kind *kind = fsck_problem_kind(number);
+	char question[160];
+	bool answer = false;
+
+	if (s->decided[number])
+		return s->approved[number];
+	switch (s->options->mode) {
+	case MODE_NO:
+		break;
+	case MODE_PREEN:
+		answer = kind->repair == REPAIR_SAFE;
+		break;
+	case MODE_REPAIR:
+		answer = true;
+		break;
+	case MODE_ASK:
+		snprintf(question, sizeof(question), "Repair [%u] %s (%" PRIu64 ")?", number,
+			 kind->title, s->found[number] ? s->found[number] : 1);
+		answer = s->options->ask && s->options->ask(s->options->arg, question);
+		break;
+	}
+	s->decided[number] = true;
+	s->approved[number] = answer;
+	return answer;
+}
+
 /* --------------------------------------------------------------- superblock */
 
 static bool superblock_at(struct session *s, uint64_t block)
@@ -85,10 +122,40 @@ static bool superblock_at(struct session *s, uint64_t block)
 	       raw_superblock_valid(&sb) && memcmp(sb.uuid, s->raw.sb.uuid, sizeof(sb.uuid)) == 0;
 }
 
+/* Neither superblock is where it should be: is there a volume all the same? */
+static int find_superblock(struct session *s)
+{
+	struct superblock_found found;
+
+	if (superblock_find(s->dev, &found))
+		return -BE_NOVOLUME;
+	report_problem(&s->report, FSCK_SB_LOST, "found again from %s%s",
+		       found.from_copy ? "a copy" : "the log and the pages",
+		       found.foreign ? "; but block 0 holds something else" : "");
+	/* Another filesystem may have come since: only a person can tell. */
+	if (found.foreign && s->options->mode == MODE_REPAIR) {
+		report_line(&s->report,
+			    "%s: -y does not overwrite block 0; answer the question "
+			    "on a terminal",
+			    s->path);
+		return -BE_DAMAGE;
+	}
+	if (!decide(s, FSCK_SB_LOST))
+		return -BE_DAMAGE;
+	s->changed = true;
+	return superblock_write(s->dev, &found.sb);
+}
+
 static int read_superblock(struct session *s)
 {
 	int rc = raw_open(&s->raw, s->dev);
 
+	if (rc == -BE_DAMAGE || rc == -BE_FORMAT || rc == -BE_NOVOLUME) {
+		int found = find_superblock(s);
+
+		if (found != -BE_NOVOLUME)
+			rc = found ? found : raw_open(&s->raw, s->dev);
+	}
 	if (rc) {
 		report_line(&s->report, "%s: %s", s->path, error_text(rc));
 		return rc == -BE_DAMAGE || rc == -BE_FORMAT ? EXIT_UNCORRECTED : EXIT_OPERATIONAL;
@@ -143,6 +210,23 @@ static int scan_log(struct session *s, struct log_scan_result *found)
 	return rc;
 }
 
+/*
+ * Of a volume that was closed both checkpoint blocks are good; a power cut may
+ * tear the one that is being written, which is legal.
+ */
+static void look_at_checkpoints(struct session *s)
+{
+	bool clean = le32_get(s->raw.sb.state) == SB_CLEAN;
+
+	s->checkpoint_bad = false;
+	for (unsigned which = 0; which < 2 && clean && !s->log_problem; which++) {
+		if (raw_checkpoint_valid(&s->raw, s->log_dev, which))
+			continue;
+		s->checkpoint_bad = true;
+		report_problem(&s->report, FSCK_CHECKPOINT, "block %u", which);
+	}
+}
+
 /* INV-SB-2: 'clean' is advice, the log is scanned all the same. */
 static bool is_settled(struct session *s)
 {
@@ -152,7 +236,9 @@ static bool is_settled(struct session *s)
 	    s->primary_bad || s->copy_bad)
 		return false;
 	s->log_empty = s->raw.geo.other.start == 0;
-	return scan_log(s, &found) == 0 && s->log_empty && !found.damaged;
+	return scan_log(s, &found) == 0 && s->log_empty && !found.damaged &&
+	       raw_checkpoint_valid(&s->raw, s->log_dev, 0) &&
+	       raw_checkpoint_valid(&s->raw, s->log_dev, 1);
 }
 
 static int look_at_log(struct session *s)
@@ -173,7 +259,7 @@ static int look_at_log(struct session *s)
 			       "at LSN %" PRIu64 ", but %" PRIu64 " was durable", found.end,
 			       found.damage_mark);
 	}
-	s->distrust = rc || found.damaged;
+	s->log_problem = rc ? FSCK_REPLAY : found.damaged ? FSCK_LOG_DAMAGED : 0;
 	return 0;
 }
 
@@ -186,12 +272,29 @@ static bool cancelled(void *arg)
 	return s->options->cancelled && s->options->cancelled(s->options->arg);
 }
 
-static void progress(void *arg, const char *what)
+static void progress(void *arg, const char *what, unsigned done, unsigned total)
 {
 	struct session *s = arg;
 
 	if (s->options->verbose)
 		report_line(&s->report, "checking %s", what);
+	if (s->options->progress)
+		s->options->progress(s->options->arg, s->walks, what, done, total);
+}
+
+static void found(void *arg, const struct fsck_problem *problem)
+{
+	struct session *s = arg;
+
+	s->found[problem->number]++;
+	report_found(&s->report, problem);
+}
+
+/* Does recovery refuse the volume for what is on it? */
+static bool is_damage(int rc)
+{
+	return rc == -BE_DAMAGE || rc == -BE_CRC || rc == -BE_FORMAT || rc == -BE_IDENTITY ||
+	       rc == -BE_FUTURE || rc == -BE_NOVOLUME || rc == -BE_NOTFOUND || rc == -EIO;
 }
 
 static int walk(struct session *s)
@@ -207,73 +310,46 @@ static int walk(struct session *s)
 	int rc;
 
 	fsck_result_free(&s->result);
-	if (!s->log_empty && !s->distrust) {
-		rc = fsck_recover_and_walk(s->dev, s->options->cache_bytes, &options, report_found,
-					   &s->report, &s->result);
-		if (rc == 0 || rc == -ENOMEM || rc == -ECANCELED)
+	memset(s->found, 0, sizeof(s->found));
+	s->walks++;
+	if (!s->log_empty && !s->log_problem) {
+		rc = fsck_recover_and_walk(s->dev, s->options->cache_bytes, &options, found, s,
+					   &s->result);
+		if (!is_damage(rc))
 			return rc;
 		/* Recovery refuses it: what is in place is looked at all the same. */
 		report_problem(&s->report, FSCK_REPLAY, "%s", error_text(rc));
-		s->distrust = true;
+		s->log_problem = FSCK_REPLAY;
 		fsck_result_free(&s->result);
 	}
-	options.lsn_end = s->distrust ? 0 : s->log_end;
-	return fsck_walk(s->dev, &options, report_found, &s->report, &s->result);
+	options.lsn_end = s->log_problem ? 0 : s->log_end;
+	return fsck_walk(s->dev, &options, found, s, &s->result);
+}
+
+static void decide_phase(struct session *s, enum fix_phase phase)
+{
+	for (size_t i = 0; i < s->result.fix_count; i++)
+		if (fsck_fix_phase(&s->result.fixes[i]) == phase)
+			decide(s, s->result.fixes[i].number);
+}
+
+/* The first phase with something to do; PHASE_COUNT: none (INV-FSCK-1). */
+static enum fix_phase next_phase(struct session *s)
+{
+	bool person = s->options->mode == MODE_REPAIR || s->options->mode == MODE_ASK;
+	enum fix_phase end = s->result.whole ? PHASE_COUNT : person ? PHASE_COUNTER : 0;
+
+	if (s->log_problem)
+		end = 0;
+	for (enum fix_phase phase = 0; phase < end; phase++) {
+		decide_phase(s, phase);
+		if (repair_has(&s->result, phase, s->approved))
+			return phase;
+	}
+	return PHASE_COUNT;
 }
 
 /* ---------------------------------------------------------------- repairing */
-
-static bool is_repairable(const struct session *s)
-{
-	return s->result.repairable && s->result.whole && !s->distrust;
-}
-
-static bool may_repair(const struct session *s)
-{
-	uint64_t count = (is_repairable(s) ? s->result.repairable : 0) + s->primary_bad +
-			 s->copy_bad;
-	char question[96];
-
-	if (s->options->mode != MODE_ASK)
-		return s->options->mode == MODE_REPAIR;
-	if (!count || !s->options->ask)
-		return false;
-	snprintf(question, sizeof(question), "Repair what can be repaired (%" PRIu64 ")?", count);
-	return s->options->ask(s->options->arg, question);
-}
-
-static int repair_round(struct session *s)
-{
-	int rc;
-
-	s->changed = true;
-	if (s->log_empty && repair_has_bitmaps(&s->result))
-		rc = repair_bitmaps(s->dev, &s->result, s->log_end);
-	else
-		rc = repair_engine(s->dev, s->log_dev, s->options->cache_bytes, &s->result);
-	if (!rc)
-		rc = raw_open(&s->raw, s->dev);
-	return rc ? rc : look_at_log(s);
-}
-
-/* Repairs and walks again until nothing repairable is left. */
-static int repair_all(struct session *s)
-{
-	int rc = 0;
-
-	report_rest(&s->report);
-	report_hold(&s->report);
-	for (unsigned round = 0; round < ROUNDS_MAX && is_repairable(s) && !rc; round++) {
-		report_forget(&s->report);
-		rc = repair_round(s);
-		if (!rc)
-			rc = walk(s);
-	}
-	report_release(&s->report, "after the repair:");
-	return rc;
-}
-
-/* ------------------------------------------------------------------ the end */
 
 static int write_state(struct session *s, uint32_t state)
 {
@@ -286,32 +362,149 @@ static int write_state(struct session *s, uint32_t state)
 	return rc;
 }
 
+static void say(void *arg, const char *line)
+{
+	struct session *s = arg;
+
+	report_line(&s->report, "%s", line);
+}
+
+static int replay(struct session *s)
+{
+	static const struct repair_round nothing;
+
+	return repair_engine(s->dev, s->log_dev, s->options->cache_bytes, &nothing);
+}
+
+/* A tree is built beside what is left of it, and there is no room: it stays as it is. */
+static int rebuild(struct session *s, const struct repair_round *round)
+{
+	int rc = repair_trees(s->dev, s->log_dev, round);
+
+	if (rc != -ENOSPC)
+		return rc;
+	report_line(&s->report, "%s: no room to build an index anew; enlarge the file or device",
+		    s->path);
+	for (unsigned number = FSCK_PAGE_UNREADABLE; number <= FSCK_PAGE_FUTURE; number++)
+		s->approved[number] = false;
+	return 0;
+}
+
+static int repair_round(struct session *s, enum fix_phase phase)
+{
+	const struct repair_round round = {
+		.result = &s->result,
+		.phase = phase,
+		.approved = s->approved,
+		.lsn = s->log_end,
+		.say = say,
+		.arg = s,
+	};
+	int rc = s->result.serious ? write_state(s, SB_DAMAGED) : 0;
+
+	s->changed = true;
+	if (rc)
+		return rc;
+	if (phase <= PHASE_TREE && !s->log_empty)
+		rc = replay(s);
+	else if (phase == PHASE_TREE)
+		rc = rebuild(s, &round);
+	else if (phase == PHASE_BITMAP)
+		rc = repair_bitmaps(s->dev, &round);
+	else
+		rc = repair_engine(s->dev, s->log_dev, s->options->cache_bytes, &round);
+	if (!rc)
+		rc = raw_open(&s->raw, s->dev);
+	return rc ? rc : look_at_log(s);
+}
+
+static int walk_again(struct session *s)
+{
+	report_forget(&s->report);
+	return walk(s);
+}
+
+/* The log cannot be replayed as it is: what can be applied is, the rest is cut. */
+static int repair_log(struct session *s)
+{
+	int rc;
+
+	if (!s->log_problem || !decide(s, s->log_problem))
+		return 0;
+	s->changed = true;
+	rc = write_state(s, SB_DAMAGED);
+	if (!rc)
+		rc = replay_by_force(s->dev, s->log_dev, s->result.lsn_max, say, s);
+	if (!rc)
+		rc = raw_open(&s->raw, s->dev);
+	if (!rc)
+		rc = look_at_log(s);
+	return rc ? rc : walk_again(s);
+}
+
+/* Repairs and walks again until there is nothing that can be, and may be, repaired. */
+static int repair_all(struct session *s)
+{
+	int rc;
+
+	report_rest(&s->report);
+	report_hold(&s->report);
+	rc = repair_log(s);
+	for (unsigned round = 0; round < ROUNDS_MAX && !rc; round++) {
+		enum fix_phase phase;
+
+		report_news(&s->report, "found behind it:");
+		phase = next_phase(s);
+		if (phase == PHASE_COUNT)
+			break;
+		rc = repair_round(s, phase);
+		if (!rc)
+			rc = walk_again(s);
+	}
+	return rc;
+}
+
+/* ------------------------------------------------------------------ the end */
+
 /* Nothing is wrong: the log is replayed for good, the flags say so. */
 static int settle(struct session *s)
 {
-	const struct fsck_result nothing = {0};
-	int rc = 0;
+	int rc = s->log_empty ? 0 : replay(s);
 
-	if (!s->log_empty)
-		rc = repair_engine(s->dev, s->log_dev, s->options->cache_bytes, &nothing);
-
-	s->changed |= s->flagged || s->primary_bad || s->copy_bad;
+	if (!rc && s->checkpoint_bad)
+		rc = log_go_on_at(s->dev, s->log_dev, s->log_end);
+	s->changed |= s->flagged || s->primary_bad || s->copy_bad || s->checkpoint_bad;
 	return rc ? rc : write_state(s, SB_CLEAN);
 }
 
 /* What is wrong stays, and no mount writes to it before the next fsck. */
-static int leave(struct session *s, bool allowed)
+static int leave(struct session *s, bool rewrite)
 {
 	uint32_t state = le32_get(s->raw.sb.state);
 
-	if (s->result.serious || s->distrust)
+	if (s->result.serious || s->log_problem)
 		return write_state(s, SB_DAMAGED);
-	return allowed ? write_state(s, state) : 0; /* for the sake of a broken superblock */
+	return rewrite ? write_state(s, state) : 0; /* for the sake of a broken superblock */
+}
+
+static void advise(struct session *s)
+{
+	if (s->options->mode == MODE_ASK && !s->options->ask)
+		report_line(&s->report,
+			    "%s: nothing was repaired, there is no terminal to ask on; "
+			    "use -p (what is safe) or -y (everything)",
+			    s->path);
+	else if (s->options->mode == MODE_PREEN)
+		report_line(&s->report,
+			    "%s: what is left wants a decision; run fsck.blinkfs without -p",
+			    s->path);
 }
 
 static void summarize(struct session *s)
 {
 	report_rest(&s->report);
+	if (s->options->done)
+		s->options->done(s->options->arg, &s->result);
 	report_line(&s->report,
 		    "%s: %" PRIu64 " files, %" PRIu64 " directories, %" PRIu64 "/%" PRIu64
 		    " blocks",
@@ -321,24 +514,30 @@ static void summarize(struct session *s)
 
 static int check_and_repair(struct session *s)
 {
-	bool wrong, allowed;
+	bool wrong, rewrite;
 	int rc = look_at_log(s);
 
 	if (!rc)
 		rc = walk(s);
 	if (rc)
 		return rc;
-	allowed = may_repair(s);
-	if (allowed)
+	look_at_checkpoints(s);
+	rewrite = (!s->primary_bad || decide(s, FSCK_SB_PRIMARY)) &&
+		  (!s->copy_bad || decide(s, FSCK_SB_COPY)) &&
+		  (!s->checkpoint_bad || decide(s, FSCK_CHECKPOINT));
+	if (s->options->mode != MODE_NO)
 		rc = repair_all(s);
 	if (rc)
 		return rc;
-	wrong = s->result.problems || s->distrust || (!allowed && (s->primary_bad || s->copy_bad));
+	report_left(&s->report, "after the repair:");
+	wrong = s->result.problems || s->log_problem || !rewrite;
 	if (s->options->mode != MODE_NO)
-		rc = wrong ? leave(s, allowed) : settle(s);
+		rc = wrong ? leave(s, rewrite) : settle(s);
 	else
 		wrong |= s->flagged;
 	summarize(s);
+	if (wrong)
+		advise(s);
 	if (rc)
 		return rc;
 	return (wrong ? EXIT_UNCORRECTED : 0) | (s->changed ? EXIT_CORRECTED : 0);
@@ -373,6 +572,7 @@ static struct session *session_new(const char *path, const struct session_option
 		s->options = options;
 		s->path = path;
 		report_init(&s->report, options->print, options->arg, options->verbose);
+		s->report.found = options->found;
 	}
 	return s;
 }

@@ -1,9 +1,10 @@
 /*
  * One run of fsck.blinkfs on one volume.
  *
- *	lock -> superblock -> clean and not forced: done
- *	-> log: empty, or replayed in memory -> walk
- *	-> nothing hidden and something repairable: a round of repair, walk again ...
+ *	lock -> superblock, searched for when it is lost
+ *	-> clean and not forced: done
+ *	-> log: empty, or replayed in memory; damaged: what can be applied is, when allowed
+ *	-> walk -> something repairable: a round of repair, walk again ...
  *	-> clean: replay for good, clear the damage flag; else set it
  *
  * Nothing is written before the first walk has ended, and with `no` nothing at
@@ -25,9 +26,10 @@ enum fsck_exit {
 };
 
 enum session_mode {
-	MODE_ASK,    /* report; ask once when there is a terminal, else leave it */
+	MODE_ASK,    /* ask once for each kind of problem; without a terminal leave it */
 	MODE_NO,     /* -n: only read */
-	MODE_REPAIR, /* -p, -a, -y */
+	MODE_PREEN,  /* -p, -a: what is safe without a person */
+	MODE_REPAIR, /* -y: all that can be repaired */
 };
 
 struct session_options {
@@ -38,6 +40,12 @@ struct session_options {
 	bool (*cancelled)(void *arg);                 /* asked between pages; may be NULL */
 	bool (*ask)(void *arg, const char *question); /* MODE_ASK; NULL = no */
 	void (*print)(void *arg, const char *line);   /* without newline */
+	/* Instead of a line for each problem; NULL = lines. */
+	void (*found)(void *arg, const struct fsck_problem *problem, bool left);
+	/* Once, at the end of a run that walked the volume; may be NULL. */
+	void (*done)(void *arg, const struct fsck_result *result);
+	/* As in fsck_options, with the number of the walk; may be NULL. */
+	void (*progress)(void *arg, unsigned walk, const char *what, unsigned done, unsigned total);
 	void *arg;
 	uint64_t lock_wait_ns;
 	uint64_t cache_bytes; /* for replay and repairs; 0 = the default */

@@ -13,6 +13,7 @@
 
 #define DETAIL_BYTES 1536u
 #define FIXES_MAX 1000000u /* repaired in one round; more in the next */
+#define WALK_STEPS 11u     /* calls of walk_progress(): indexes, links, bitmaps, contents */
 
 static const struct fsck_problem_kind kinds[] = {
 #define X(name, number, severity, repair, title)                                                   \
@@ -38,13 +39,16 @@ static void deliver(struct walk *w, enum fsck_problem_id id, bool repairable, co
 	struct fsck_result *result = w->result;
 	char detail[DETAIL_BYTES];
 
+	w->number = id;
 	vsnprintf(detail, sizeof(detail), format, args);
 	if (kind->severity != SEVERITY_NOTE)
 		result->problems++;
 	if (kind->severity > SEVERITY_COUNT)
 		result->serious++;
-	if (kind->severity == SEVERITY_HIDES)
+	if (kind->severity == SEVERITY_HIDES) {
 		result->whole = false;
+		w->extents_hidden |= w->index == INDEX_LOB;
+	}
 	if (repairable)
 		result->repairable++;
 	if (w->report) {
@@ -60,16 +64,6 @@ static void deliver(struct walk *w, enum fsck_problem_id id, bool repairable, co
 }
 
 void problem(struct walk *w, enum fsck_problem_id id, const char *detail, ...)
-{
-	va_list args;
-
-	check(fsck_problem_kind(id)->repair != REPAIR_SAFE);
-	va_start(args, detail);
-	deliver(w, id, false, detail, args);
-	va_end(args);
-}
-
-void problem_unfixable(struct walk *w, enum fsck_problem_id id, const char *detail, ...)
 {
 	va_list args;
 
@@ -91,7 +85,29 @@ void list_fix(struct walk *w, const struct fsck_fix *fix)
 		result->more_fixes = true;
 		return;
 	}
-	result->fixes[result->fix_count++] = *fix;
+	result->fixes[result->fix_count] = *fix;
+	result->fixes[result->fix_count++].number = (uint16_t)w->number;
+}
+
+void problem_v(struct walk *w, enum fsck_problem_id id, const struct fsck_fix *fix,
+	       const char *detail, va_list args)
+{
+	enum fsck_repair repair = fsck_problem_kind(id)->repair;
+
+	check(repair == REPAIR_SAFE || repair == REPAIR_FULL);
+	deliver(w, id, true, detail, args);
+	if (fix)
+		list_fix(w, fix);
+}
+
+void problem_edit(struct walk *w, enum fsck_problem_id id, const struct fsck_fix *fix,
+		  const char *detail, ...)
+{
+	va_list args;
+
+	va_start(args, detail);
+	problem_v(w, id, fix, detail, args);
+	va_end(args);
 }
 
 void problem_fix(struct walk *w, enum fsck_problem_id id, enum fix_kind kind, uint64_t fix_id,
@@ -99,11 +115,66 @@ void problem_fix(struct walk *w, enum fsck_problem_id id, enum fix_kind kind, ui
 {
 	va_list args;
 
-	check(fsck_problem_kind(id)->repair == REPAIR_SAFE);
-	list_fix(w, &(struct fsck_fix){kind, fix_id, value});
 	va_start(args, detail);
-	deliver(w, id, true, detail, args);
+	problem_v(w, id, &(struct fsck_fix){.kind = kind, .id = fix_id, .value = value}, detail,
+		  args);
 	va_end(args);
+}
+
+struct fsck_fix fix_record(enum fix_kind kind, unsigned index, const struct raw_key *key)
+{
+	struct fsck_fix fix = {.kind = kind, .index = (uint8_t)index, .key_len = key->len};
+
+	check(key->len <= sizeof(fix.key));
+	memcpy(fix.key, key->bytes, key->len);
+	return fix;
+}
+
+struct fsck_fix fix_pair(enum fix_kind kind, unsigned index, uint64_t first, uint64_t second)
+{
+	struct raw_key key = {.len = 16};
+
+	be64_put(key.bytes, first);
+	be64_put(key.bytes + 8, second);
+	return fix_record(kind, index, &key);
+}
+
+struct fsck_fix fix_single(enum fix_kind kind, unsigned index, uint64_t number)
+{
+	struct raw_key key = {.len = 8};
+
+	be64_put(key.bytes, number);
+	return fix_record(kind, index, &key);
+}
+
+enum fix_phase fsck_fix_phase(const struct fsck_fix *fix)
+{
+	switch (fix->kind) {
+	case FIX_REBUILD:
+	case FIX_SYSTEM:
+	case FIX_LSN:
+		return PHASE_TREE;
+	case FIX_NEW_BITMAP:
+	case FIX_SET_BITS:
+		return PHASE_BITMAP;
+	case FIX_COUNTER:
+		return PHASE_COUNTER;
+	default:
+		return fsck_problem_kind(fix->number)->severity == SEVERITY_HIDES ? PHASE_HIDDEN
+										  : PHASE_REST;
+	}
+}
+
+void note_lsn(struct walk *w, const char *what, uint64_t pageno, const void *page)
+{
+	uint64_t lsn = le64_get(raw_head(page)->lsn), end = w->options->lsn_end;
+
+	if (lsn < LSN_PLAUSIBLE_MAX && lsn > w->result->lsn_max)
+		w->result->lsn_max = lsn;
+	if (end && lsn > end)
+		problem_fix(w, FSCK_PAGE_FUTURE, FIX_LSN, pageno, lsn,
+			    "%s, page %" PRIu64 ": LSN %" PRIu64 ", end %" PRIu64, what, pageno,
+			    lsn, end);
 }
 
 bool walk_cancelled(const struct walk *w)
@@ -111,10 +182,11 @@ bool walk_cancelled(const struct walk *w)
 	return w->options->cancelled && w->options->cancelled(w->options->arg);
 }
 
-void walk_progress(const struct walk *w, const char *what)
+void walk_progress(struct walk *w, const char *what)
 {
 	if (w->options->progress)
-		w->options->progress(w->options->arg, what);
+		w->options->progress(w->options->arg, what, w->step, WALK_STEPS);
+	w->step++;
 }
 
 /* ------------------------------------------------------------------- tables */
@@ -152,8 +224,15 @@ struct inode_note *note_find(const struct walk *w, uint64_t ino)
 
 static int visit_unused(struct walk *w, const struct raw_entry *entry)
 {
-	(void)entry;
-	problem(w, FSCK_INDEX_UNUSED, "this program does not know what its entries mean");
+	struct fsck_fix fix;
+
+	if (entry->key.len > sizeof(fix.key)) {
+		problem(w, FSCK_INDEX_UNUSED, "a key of %u bytes", entry->key.len);
+		return 0;
+	}
+	fix = fix_record(FIX_DELETE, w->index, &entry->key);
+	problem_edit(w, FSCK_INDEX_UNUSED, &fix,
+		     "this program does not know what its entries mean");
 	return 0;
 }
 
@@ -179,11 +258,27 @@ static int walk_indexes(struct walk *w)
 		int rc = order[i].begin ? order[i].begin(w) : 0;
 
 		walk_progress(w, order[i].what);
+		w->index = order[i].index;
 		if (!rc)
 			rc = pass1_tree(w, order[i].index, order[i].visit);
 		if (rc)
 			return rc;
 	}
+	w->index = INDEX_COUNT;
+	return 0;
+}
+
+/* A copy of what is claimed so far, for whoever repairs. */
+static int keep_claims(struct walk *w, uint64_t **out)
+{
+	uint64_t bytes = w->block_words * sizeof(uint64_t);
+
+	if (!w->options->collect_fixes || !w->rebuild)
+		return 0;
+	*out = malloc(bytes);
+	if (!*out)
+		return -ENOMEM;
+	memcpy(*out, w->blocks, bytes);
 	return 0;
 }
 
@@ -199,8 +294,16 @@ static int compare_and_finish(struct walk *w)
 	pass6_finish(w);
 	pass4_finish(w);
 	walk_progress(w, "bitmaps");
-	claim_pages_as_blocks(w);
-	rc = pass7_bitmaps(w);
+	pass6_claim(w);
+	rc = keep_claims(w, &w->result->claimed_data);
+	if (!rc)
+		rc = claim_pages_as_blocks(w);
+	if (!rc)
+		rc = keep_claims(w, &w->result->claimed);
+	if (!rc)
+		rc = pass7_bitmaps(w);
+	if (!rc)
+		pass1_counters(w);
 	if (!rc && w->options->data) {
 		walk_progress(w, "file contents");
 		rc = pass8_data(w);
@@ -227,7 +330,8 @@ static int walk_open(struct walk *w, struct device *dev)
 		return rc;
 	blocks = (uint64_t)w->raw.geo.group_count * w->raw.geo.group_blocks;
 	pages = blocks / w->raw.geo.page_blocks + 1;
-	w->blocks = calloc(blocks / 64 + 1, sizeof(uint64_t));
+	w->block_words = blocks / 64 + 1;
+	w->blocks = calloc(w->block_words, sizeof(uint64_t));
 	w->pages = calloc(pages / 64 + 1, sizeof(uint64_t));
 	w->page_buf = malloc(w->raw.geo.page_size);
 	w->result->blocks_total = w->raw.groups_end - w->raw.geo.groups_start;
@@ -243,6 +347,7 @@ static void walk_free(struct walk *w)
 	pass5_free(w);
 	free(w->inodes.at);
 	free(w->purges.at);
+	free(w->purge_claims.at);
 	free(w->shares.at);
 	free(w->share_claims.at);
 	free(w->owners.at);
@@ -259,6 +364,7 @@ int fsck_walk(struct device *dev, const struct fsck_options *options, fsck_repor
 		.report = report,
 		.report_arg = arg,
 		.result = result,
+		.index = INDEX_COUNT,
 	};
 	int rc;
 
@@ -278,6 +384,10 @@ int fsck_walk(struct device *dev, const struct fsck_options *options, fsck_repor
 void fsck_result_free(struct fsck_result *result)
 {
 	free(result->fixes);
+	free(result->claimed);
+	free(result->claimed_data);
 	result->fixes = NULL;
+	result->claimed = NULL;
+	result->claimed_data = NULL;
 	result->fix_count = 0;
 }

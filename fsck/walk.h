@@ -27,6 +27,8 @@
 #include "fsck/check.h"
 #include "fsck/raw.h"
 
+#include <stdarg.h>
+
 /* ---------------------------------------------------------- what is remembered */
 
 enum note_flags {
@@ -36,6 +38,7 @@ enum note_flags {
 	NOTE_REACHED = 8,   /* directory: reached from the root */
 	NOTE_WALKING = 16,  /* directory: on the path that is being followed */
 	NOTE_DETACHED = 32, /* directory: cannot be reached; reported */
+	NOTE_AT_HOME = 64,  /* directory: its name is where its record says */
 };
 
 struct inode_note {
@@ -44,6 +47,8 @@ struct inode_note {
 	uint64_t entries, entries_found;
 	uint32_t nlink, names_found, subdirs_found;
 	uint32_t xattrs, xattrs_found;
+	uint64_t parent_recorded; /* directory: before `parent` became where its name is */
+	uint64_t name_suffix; /* directory: of its entry in `parent`, once names_found is not 0 */
 	uint16_t mode;
 	uint16_t flags; /* enum note_flags */
 };
@@ -51,6 +56,11 @@ struct inode_note {
 struct purge_note {
 	uint64_t key, ino, lob, first, end;
 	uint8_t kind; /* enum purge_kind */
+};
+
+/* Blocks that a purge record lists: claimed last, so that a file keeps what both name. */
+struct purge_claim {
+	uint64_t key, start, length;
 };
 
 struct share_note {
@@ -69,6 +79,7 @@ struct lob_owner {
 	uint64_t lob;
 	uint64_t id;       /* inode number or purge key */
 	uint64_t expected; /* OWNER_XATTR: blocks; OWNER_PURGE: first block that is left */
+	uint64_t suffix;   /* OWNER_XATTR: of its key */
 	uint8_t kind;      /* enum owner_kind */
 	bool has_extents;
 };
@@ -87,15 +98,21 @@ struct walk {
 	void *report_arg;
 	struct fsck_result *result;
 	size_t fix_room;
+	unsigned number;     /* of the problem that was reported last */
+	unsigned index;      /* whose entries come at present; INDEX_COUNT: none */
+	bool extents_hidden; /* blocks of files are not all known */
+	bool rebuild;        /* a tree is to be rebuilt: that needs to know what is claimed */
 
 	uint64_t *pages;  /* one bit a page: reached by a tree or fixed (INV-FSCK-2) */
 	uint64_t *blocks; /* one bit a block from groups_start: claimed */
+	uint64_t block_words;
 	uint64_t counter[COUNTER_COUNT];
 	bool counters_known;
 	uint8_t *page_buf; /* for single pages outside the tree walk */
 
 	TABLE(struct inode_note) inodes;
 	TABLE(struct purge_note) purges;
+	TABLE(struct purge_claim) purge_claims;
 	TABLE(struct share_note) shares;
 	TABLE(struct share_claim) share_claims;
 	TABLE(struct lob_owner) owners; /* sorted by lob once pass 3 begins */
@@ -104,9 +121,11 @@ struct walk {
 	struct xattrs_state *xattrs; /* pass 5 */
 	struct lob_state {           /* pass 3: the LOB that is being read */
 		bool any;
+		bool unowned;
 		uint64_t lob, next_block, blocks;
 		size_t owner; /* index of the first owner with lob >= this one */
 	} lob;
+	unsigned step; /* of walk_progress() */
 };
 
 /* ------------------------------------------------------------------- walk.c */
@@ -116,14 +135,25 @@ void problem(struct walk *w, enum fsck_problem_id id, const char *detail, ...) p
 /* Reports, and lists what would repair it. */
 void problem_fix(struct walk *w, enum fsck_problem_id id, enum fix_kind kind, uint64_t fix_id,
 		 uint64_t value, const char *detail, ...) printf_like(6, 7);
-/* One more step of the repair just listed. */
+void problem_edit(struct walk *w, enum fsck_problem_id id, const struct fsck_fix *fix,
+		  const char *detail, ...) printf_like(4, 5);
+void problem_v(struct walk *w, enum fsck_problem_id id, const struct fsck_fix *fix,
+	       const char *detail, va_list args);
+/* One more step of the repair of the problem reported last. */
 void list_fix(struct walk *w, const struct fsck_fix *fix);
-/* The same kind of problem where this instance cannot be repaired. */
-void problem_unfixable(struct walk *w, enum fsck_problem_id id, const char *detail, ...)
-	printf_like(3, 4);
+/* A fix of the record with a key. */
+struct fsck_fix fix_record(enum fix_kind kind, unsigned index, const struct raw_key *key);
+struct fsck_fix fix_pair(enum fix_kind kind, unsigned index, uint64_t first, uint64_t second);
+struct fsck_fix fix_single(enum fix_kind kind, unsigned index, uint64_t key);
+
+/* A page that was verified: is its LSN below the end of the log? */
+void note_lsn(struct walk *w, const char *what, uint64_t pageno, const void *page);
+/* Above it an LSN is nonsense; the log itself ends at 2^62. */
+#define LSN_PLAUSIBLE_MAX (1ull << 61)
 
 bool walk_cancelled(const struct walk *w);
-void walk_progress(const struct walk *w, const char *what);
+/* The next step begins. */
+void walk_progress(struct walk *w, const char *what);
 
 /* Makes room for one more element; -ENOMEM. */
 int table_grow(void **at, size_t count, size_t *room, size_t element) must_check;
@@ -145,7 +175,7 @@ bool claim_page(struct walk *w, uint64_t pageno);
  */
 void claim_blocks(struct walk *w, uint64_t start, uint64_t count, uint64_t *first_twice);
 /* Adds the pages to the blocks; what is both is reported. */
-void claim_pages_as_blocks(struct walk *w);
+int claim_pages_as_blocks(struct walk *w) must_check;
 
 /* Runs of set bits in `bits`, from *from on: false when there is no more below `end`. */
 bool next_run(const uint64_t *bits, uint64_t *from, uint64_t end, uint64_t *start, uint64_t *count);
@@ -156,6 +186,8 @@ typedef int (*entry_visitor)(struct walk *w, const struct raw_entry *entry);
 
 int pass1_tree(struct walk *w, unsigned index, entry_visitor visit) must_check;
 int pass1_system(struct walk *w) must_check;
+/* When the system page is to be built anew: from the greatest numbers that were met. */
+void pass1_counters(struct walk *w);
 
 int pass2_inode(struct walk *w, const struct raw_entry *entry) must_check;
 void pass2_finish(struct walk *w);
@@ -177,6 +209,7 @@ void pass5_free(struct walk *w);
 
 int pass6_purge(struct walk *w, const struct raw_entry *entry) must_check;
 void pass6_finish(struct walk *w);
+void pass6_claim(struct walk *w);
 
 int pass7_bitmaps(struct walk *w) must_check;
 

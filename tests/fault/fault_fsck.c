@@ -4,18 +4,19 @@
  * without failures afterwards finds nothing worse than before: what was
  * repaired stays repaired, the rest is repaired now.
  *
- *	fault_fsck [first [step]]
+ *	fault_fsck [first [step [damage]]]
  */
 #include "engine/base/error.h"
 #include "engine/base/message.h"
 #include "fsck/session.h"
-#include "tests/lib/fsck_fault.h"
+#include "tests/lib/fsck_damage.h"
 #include "tests/lib/scratch.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* --- allocations --------------------------------------------------------- */
 
@@ -95,19 +96,6 @@ static int run(struct device *dev, enum session_mode mode)
 	return session_run_on(dev, "volume", &options);
 }
 
-static void damage(struct world *w, struct image *i)
-{
-	struct key key;
-	uint64_t start;
-
-	EDIT_INODE(w->big, inode.nlink = le32_make(7));
-	EDIT_INODE(w->small, inode.xattr_count = le32_make(0));
-	image_set_counter(i, COUNTER_PURGE, 1);
-	image_set_bits(i, i->raw.groups_end - 50, 7, true);
-	start = le64_get(fault_extent(i, fault_lob(i, w->big), 0, &key)->start);
-	image_set_bits(i, start + 2, 3, false);
-}
-
 static void demand(bool good, const char *what, uint64_t n)
 {
 	if (good)
@@ -169,27 +157,38 @@ static bool allocation_fails(struct device *damaged, uint64_t n)
 	return allocations_failed > before;
 }
 
-int main(int argc, char **argv)
+static void fail_everything(const struct damage *damage, uint64_t first, uint64_t step)
 {
-	uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 0;
-	uint64_t step = argc > 2 ? strtoull(argv[2], NULL, 0) : test_scale() > 1 ? 1 : 3;
 	const unsigned masks[] = {FAULT_READ, FAULT_WRITE, FAULT_FLUSH};
+	struct image *image = malloc(sizeof(*image));
 	struct world world;
-	struct image image;
-	uint64_t n = first;
+	uint64_t n;
 
-	message_quiet(LOG_EMERG);
-	world_make(&world);
-	image_open(&image, world.dev);
-	damage(&world, &image);
+	check(image != NULL);
+	(damage->crashed ? world_make_crashed : world_make)(&world);
+	image_open(image, world.dev);
+	damage->make(&world, image);
 	for (unsigned i = 0; i < array_count(masks); i++) {
 		for (n = first; io_fails(world.dev, masks[i], n); n += step)
 			;
-		printf("fault_fsck: kind %u, %" PRIu64 " failures\n", masks[i], n);
+		printf("fault_fsck: %s: kind %u, %" PRIu64 " failures\n", damage->name, masks[i],
+		       n);
 	}
 	for (n = first; OWN_MALLOC && allocation_fails(world.dev, n); n += step)
 		;
-	printf("fault_fsck: %" PRIu64 " allocations\n", n);
+	printf("fault_fsck: %s: %" PRIu64 " allocations\n", damage->name, n);
 	world_free(&world);
+	free(image);
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 0;
+	uint64_t step = argc > 2 ? strtoull(argv[2], NULL, 0) : test_scale() > 1 ? 1 : 7;
+
+	message_quiet(LOG_EMERG);
+	for (const struct damage *damage = fsck_damages; damage->name; damage++)
+		if (argc < 4 || strcmp(argv[3], damage->name) == 0)
+			fail_everything(damage, first, step);
 	return 0;
 }

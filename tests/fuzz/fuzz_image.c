@@ -4,7 +4,7 @@
  * wrong.  Then, each on a copy of its own:
  *
  *	walk     fsck_walk() with contents: ends, leaks nothing
- *	repair   fsck -y, then once more: what it calls clean stays clean
+ *	repair   fsck -y ends with all repaired, and finds nothing the next time
  *	mount    opens, looks at everything that can be reached, changes things, closes
  *
  * The input is a list of edits of 6 bytes: u16 page (of those in use), u16 offset,
@@ -153,8 +153,10 @@ static void repair(struct device *dev)
 	};
 	int bits = session_run_on(dev, "image", &options);
 
-	if (bits != EXIT_CLEAN && bits != EXIT_CORRECTED)
+	/* There is a superblock as long as not both were changed into another volume's. */
+	if (bits == EXIT_OPERATIONAL)
 		return;
+	check(bits == EXIT_CLEAN || bits == EXIT_CORRECTED);
 	options.mode = MODE_NO;
 	check(session_run_on(dev, "image", &options) == EXIT_CLEAN);
 }

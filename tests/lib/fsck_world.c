@@ -67,7 +67,8 @@ static void make_files(struct rig *rig, struct world *w)
 	set_xattr(rig, w->small, "user.long", 10000);
 }
 
-static void make_more(struct rig *rig, struct world *w)
+/* groups: the log is made durable now and then, so that it has many of them. */
+static void make_more(struct rig *rig, struct world *w, bool groups)
 {
 	char name[32];
 
@@ -75,6 +76,8 @@ static void make_more(struct rig *rig, struct world *w)
 		snprintf(name, sizeof(name), "a file with number %u", i);
 		w->many_file[i] = rig_file(rig, w->many, name);
 		demand(w->many_file[i] != 0, "create");
+		if (groups && i % 20 == 0)
+			demand(volume_sync(rig->volume) == 0, "sync");
 	}
 	set_xattr(rig, w->big, "user.changed", 20000);
 	set_xattr(rig, w->big, "user.changed", 12000);
@@ -92,7 +95,7 @@ static void make(struct world *w, bool crash)
 	make_files(&rig, w);
 	if (crash)
 		demand(volume_sync(rig.volume) == 0, "sync");
-	make_more(&rig, w);
+	make_more(&rig, w, crash);
 	if (crash)
 		demand(volume_sync(rig.volume) == 0, "sync");
 	core_close(rig.core);

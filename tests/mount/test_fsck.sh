@@ -7,6 +7,9 @@ fails 16 'one volume is needed' "$fsck"
 fails 16 'one volume is needed' "$fsck" a b
 fails 16 'unknown option' "$fsck" -z "$image"
 fails 16 'excludes' "$fsck" -n -y "$image"
+fails 16 'excludes' "$fsck" -p -y "$image"
+fails 16 'file descriptor' "$fsck" -C x "$image"
+fails 16 'excludes' "$fsck" --json -C 0 "$image"
 fails 0 'Usage: fsck.blinkfs' "$fsck" --help
 fails 0 '^fsck.blinkfs [0-9]' "$fsck" -V
 
@@ -59,8 +62,21 @@ fails 4 '^\[1\] ' "$fsck" -n "$image"
 fails 1 '^\[1\] ' "$fsck" -a "$image"
 fails 0 ': clean$' "$fsck" "$image"
 
+# a report for programs, and progress for fsck(8)
+printf broken | dd of="$image" bs=1 seek=200 conv=notrunc status=none
+fails 4 '"number": 1, "name": "SB_PRIMARY", "severity": "wrong", "repairable": true' \
+	"$fsck" -n --json "$image"
+"$fsck" -n --json "$image" >"$work/json" || true
+if command -v python3 >/dev/null; then
+	python3 -m json.tool "$work/json" >/dev/null || fail 'no JSON'
+fi
+fails 1 '"exit": 1' "$fsck" -y --json "$image"
+fails 0 '^1 0 11 .*' "$fsck" -f -C 2 "$image"
+fails 0 'walk 1, 3 of 11: inodes' "$fsck" -f -C 0 "$image"
+
 # without a terminal nothing is asked and nothing repaired
 printf broken | dd of="$image" bs=1 seek=200 conv=notrunc status=none
+fails 4 'no terminal to ask on' "$fsck" "$image"
 fails 4 '^\[1\] ' "$fsck" "$image"
 fails 1 '^\[1\] ' "$fsck" -y "$image"
 

@@ -425,8 +425,9 @@ Test(fsck_session, damage_that_stays_is_flagged)
 	image_store(&f->image, false);
 	world_save(&f->world, f->path);
 	cr_assert_eq(run(f->path, MODE_NO, true, &f->out), EXIT_UNCORRECTED);
-	cr_assert_eq(run(f->path, MODE_REPAIR, true, &f->out), EXIT_UNCORRECTED);
+	cr_assert_eq(run(f->path, MODE_PREEN, true, &f->out), EXIT_UNCORRECTED);
 	expect_line(&f->out, "[102]");
+	expect_line(&f->out, "without -p");
 	cr_assert_eq(dev_open_file(&dev, f->path, 0, 0), 0);
 	cr_assert_eq(superblock_read(dev, &sb, NULL), 0);
 	cr_assert_eq(le32_get(sb.state), SB_DAMAGED);
@@ -449,7 +450,7 @@ Test(fsck_session, nothing_is_repaired_when_something_is_hidden)
 	world_save(&f->world, f->path);
 	file = fopen(f->path, "r");
 	cr_assert_eq(fread(before, 1, WORLD_BYTES, file), WORLD_BYTES);
-	cr_assert_eq(run(f->path, MODE_REPAIR, true, &f->out), EXIT_UNCORRECTED);
+	cr_assert_eq(run(f->path, MODE_PREEN, true, &f->out), EXIT_UNCORRECTED);
 	expect_line(&f->out, "[702]");
 	rewind(file);
 	cr_assert_eq(fread(after, 1, WORLD_BYTES, file), WORLD_BYTES);
@@ -470,8 +471,11 @@ Test(fsck_session, broken_log)
 		     0);
 	world_save(&f->world, f->path);
 	message_quiet(LOG_CRIT);
-	cr_assert_eq(run(f->path, MODE_REPAIR, false, &f->out), EXIT_UNCORRECTED);
+	cr_assert_eq(run(f->path, MODE_PREEN, false, &f->out), EXIT_UNCORRECTED);
 	expect_line(&f->out, "[12]");
+	cr_assert_eq(run(f->path, MODE_REPAIR, false, &f->out), EXIT_CORRECTED);
+	expect_line(&f->out, "the log is gone");
+	cr_assert_eq(run(f->path, MODE_NO, true, &f->out), EXIT_CLEAN);
 	file_free(f);
 }
 
@@ -489,8 +493,11 @@ Test(fsck_session, log_broken_in_the_middle)
 	message_quiet(LOG_CRIT);
 	cr_assert_eq(run(f->path, MODE_NO, false, &f->out), EXIT_UNCORRECTED);
 	expect_line(&f->out, "[11]");
-	cr_assert_eq(run(f->path, MODE_REPAIR, false, &f->out), EXIT_UNCORRECTED);
+	cr_assert_eq(run(f->path, MODE_PREEN, false, &f->out), EXIT_UNCORRECTED);
 	expect_line(&f->out, "[11]");
+	cr_assert_eq(run(f->path, MODE_REPAIR, false, &f->out), EXIT_CORRECTED);
+	expect_line(&f->out, "and cut there");
+	cr_assert_eq(run(f->path, MODE_NO, true, &f->out), EXIT_CLEAN);
 	file_free(f);
 }
 

@@ -31,35 +31,35 @@ Test(fsck_faults, none)
 
 /* --- pages and trees ----------------------------------------------------------- */
 
-FAULT(page_crc, 102, STAYS)
+FAULT(page_crc, 102, REPAIRED)
 {
 	fault_second_leaf(i);
 	i->page[3000] ^= 1;
 	image_store(i, false);
 }
 
-FAULT(page_identity, 103, STAYS)
+FAULT(page_identity, 103, REPAIRED)
 {
 	fault_second_leaf(i);
 	image_head(i)->pageno = le64_make(i->pageno + 1);
 	image_store(i, true);
 }
 
-FAULT(page_format, 104, STAYS)
+FAULT(page_format, 104, REPAIRED)
 {
 	fault_second_leaf(i);
 	((struct disk_tree_page *)i->page)->heap_start = le32_make(7);
 	image_store(i, true);
 }
 
-FAULT(page_of_another_index, 105, STAYS)
+FAULT(page_of_another_index, 105, REPAIRED)
 {
 	fault_second_leaf(i);
 	image_head(i)->index = INDEX_LOB;
 	image_store(i, true);
 }
 
-FAULT(page_level, 106, STAYS)
+FAULT(page_level, 106, REPAIRED)
 {
 	image_load(i, fault_root(i, INDEX_INODES));
 	image_head(i)->level = 2;
@@ -77,38 +77,38 @@ static void set_child(struct image *i, unsigned slot, uint64_t child)
 	image_store(i, true);
 }
 
-FAULT(child_on_the_superblock, 107, STAYS)
+FAULT(child_on_the_superblock, 107, REPAIRED)
 {
 	set_child(i, 1, 0);
 }
 
-FAULT(child_past_the_end, 107, STAYS)
+FAULT(child_past_the_end, 107, REPAIRED)
 {
 	set_child(i, 1, 1ull << 60);
 }
 
-FAULT(child_on_a_bitmap, 107, STAYS)
+FAULT(child_on_a_bitmap, 107, REPAIRED)
 {
 	set_child(i, 1, i->raw.geo.groups_start);
 }
 
-FAULT(child_on_another_root, 107, STAYS)
+FAULT(child_on_another_root, 107, REPAIRED)
 {
 	set_child(i, 1, fault_root(i, INDEX_TXN));
 }
 
-FAULT(child_twice, 108, STAYS)
+FAULT(child_twice, 108, REPAIRED)
 {
 	image_load(i, fault_root(i, INDEX_INODES));
 	set_child(i, 1, page_child(i->page, 2));
 }
 
-FAULT(cycle_to_the_root, 108, STAYS)
+FAULT(cycle_to_the_root, 108, REPAIRED)
 {
 	set_child(i, 1, fault_root(i, INDEX_INODES));
 }
 
-FAULT(dead_page, 109, STAYS)
+FAULT(dead_page, 109, REPAIRED)
 {
 	fault_second_leaf(i);
 	image_head(i)->flags |= PAGE_DEAD;
@@ -127,31 +127,31 @@ static void move_separator(struct image *i)
 	image_store(i, true);
 }
 
-FAULT(low_fence, 110, STAYS)
+FAULT(low_fence, 110, REPAIRED)
 {
 	move_separator(i);
 }
 
-FAULT(high_fence, 111, STAYS)
+FAULT(high_fence, 111, REPAIRED)
 {
 	move_separator(i);
 }
 
-FAULT(right_link, 112, STAYS)
+FAULT(right_link, 112, REPAIRED)
 {
 	fault_second_leaf(i);
 	((struct disk_tree_page *)i->page)->right = le64_make(fault_root(i, INDEX_TXN));
 	image_store(i, true);
 }
 
-FAULT(stale_incomplete_mark, 113, STAYS)
+FAULT(stale_incomplete_mark, 113, REPAIRED)
 {
 	fault_second_leaf(i);
 	image_head(i)->flags |= PAGE_INCOMPLETE;
 	image_store(i, true);
 }
 
-FAULT(root_with_sibling, 114, STAYS)
+FAULT(root_with_sibling, 114, REPAIRED)
 {
 	struct disk_tree_page *page = (struct disk_tree_page *)i->page;
 
@@ -162,7 +162,7 @@ FAULT(root_with_sibling, 114, STAYS)
 	image_store(i, true);
 }
 
-FAULT(key_length, 115, STAYS)
+FAULT(key_length, 115, REPAIRED)
 {
 	struct disk_purge purge = {.kind = PURGE_LOB, .lob = le64_make(1)};
 	struct key key = image_key_ino(3);
@@ -171,7 +171,7 @@ FAULT(key_length, 115, STAYS)
 	image_insert(i, INDEX_PURGE, &key, &purge, sizeof(purge));
 }
 
-FAULT(leaves_exchanged, 116, STAYS)
+FAULT(leaves_exchanged, 116, REPAIRED)
 {
 	uint64_t one, two;
 
@@ -182,47 +182,61 @@ FAULT(leaves_exchanged, 116, STAYS)
 	set_child(i, 2, one);
 }
 
-FAULT(page_from_the_future, 117, STAYS)
+FAULT(page_from_the_future, 117, REPAIRED)
 {
 	fault_second_leaf(i);
 	page_set_lsn(i->page, 1ull << 50);
 	image_store(i, true);
 }
 
-FAULT(unused_index, 118, STAYS)
+FAULT(page_from_nowhere, 117, REPAIRED)
+{
+	fault_second_leaf(i);
+	page_set_lsn(i->page, UINT64_MAX - 5);
+	image_store(i, true);
+}
+
+FAULT(bitmap_from_the_future, 117, REPAIRED)
+{
+	image_load(i, i->raw.geo.groups_start);
+	page_set_lsn(i->page, 1ull << 40);
+	image_store(i, true);
+}
+
+FAULT(unused_index, 118, REPAIRED)
 {
 	struct key key = image_key_ino(1);
 
 	image_insert(i, INDEX_TXN, &key, "x", 1);
 }
 
-FAULT(system_page, 119, STAYS)
+FAULT(system_page, 119, REPAIRED)
 {
 	image_load(i, i->raw.geo.system_page);
 	i->page[200] ^= 1;
 	image_store(i, false);
 }
 
-FAULT(counter_below_its_least, 120, STAYS)
+FAULT(counter_below_its_least, 120, REPAIRED)
 {
 	image_set_counter(i, COUNTER_TXN, 0);
 }
 
 /* --- inodes ---------------------------------------------------------------------- */
 
-FAULT(inode_short, 201, STAYS)
+FAULT(inode_short, 201, REPAIRED)
 {
 	struct key key = image_key_ino(w->empty);
 
 	image_update(i, INDEX_INODES, &key, "short", 5);
 }
 
-FAULT(inode_with_bytes_behind, 201, STAYS)
+FAULT(inode_with_bytes_behind, 201, REPAIRED)
 {
 	EDIT_INODE(w->small, inode.flags = le32_make(0));
 }
 
-FAULT(inode_number, 202, STAYS)
+FAULT(inode_number, 202, REPAIRED)
 {
 	struct key key = image_key_ino(1ull << 48);
 	struct disk_inode inode;
@@ -231,37 +245,37 @@ FAULT(inode_number, 202, STAYS)
 	image_insert(i, INDEX_INODES, &key, &inode, sizeof(inode));
 }
 
-FAULT(inode_mode, 203, STAYS)
+FAULT(inode_mode, 203, REPAIRED)
 {
 	EDIT_INODE(w->empty, inode.mode = le32_make(0644));
 }
 
-FAULT(inode_flags, 204, STAYS)
+FAULT(inode_flags, 204, REPAIRED)
 {
 	EDIT_INODE(w->empty, inode.flags = le32_make(0x80));
 }
 
-FAULT(inode_size, 205, STAYS)
+FAULT(inode_size, 205, REPAIRED)
 {
 	EDIT_INODE(w->empty, inode.size = le64_make(1ull << 63));
 }
 
-FAULT(inode_smaller_than_inline, 205, STAYS)
+FAULT(inode_smaller_than_inline, 205, REPAIRED)
 {
 	EDIT_INODE(w->small, inode.size = le64_make(4));
 }
 
-FAULT(directory_with_contents, 206, STAYS)
+FAULT(directory_with_contents, 206, REPAIRED)
 {
 	EDIT_INODE(w->dir, inode.lob = le64_make(900));
 }
 
-FAULT(dead_range_without_record, 207, STAYS)
+FAULT(dead_range_without_record, 207, REPAIRED)
 {
 	EDIT_INODE(w->big, inode.dead_first = le64_make(20); inode.dead_end = le64_make(30));
 }
 
-FAULT(inode_time, 208, STAYS)
+FAULT(inode_time, 208, REPAIRED)
 {
 	EDIT_INODE(w->empty, inode.mtime.nsec = le32_make(1000000000));
 }
@@ -271,7 +285,7 @@ FAULT(inode_above_mark, 209, REPAIRED)
 	image_set_counter(i, COUNTER_INO, w->orphan);
 }
 
-FAULT(no_root, 210, STAYS)
+FAULT(no_root, 210, REPAIRED)
 {
 	struct key key = image_key_ino(INO_ROOT);
 
@@ -283,14 +297,14 @@ FAULT(inode_blocks, 211, REPAIRED)
 	EDIT_INODE(w->big, inode.blocks = le64_make(77));
 }
 
-FAULT(file_with_parent, 212, STAYS)
+FAULT(file_with_parent, 212, REPAIRED)
 {
 	EDIT_INODE(w->big, inode.parent = le64_make(1));
 }
 
 /* --- extents ---------------------------------------------------------------------- */
 
-FAULT(extent_length, 301, STAYS)
+FAULT(extent_length, 301, REPAIRED)
 {
 	struct key key;
 
@@ -298,7 +312,7 @@ FAULT(extent_length, 301, STAYS)
 	image_store(i, true);
 }
 
-FAULT(extent_codec, 301, STAYS)
+FAULT(extent_codec, 301, REPAIRED)
 {
 	struct key key;
 
@@ -306,7 +320,7 @@ FAULT(extent_codec, 301, STAYS)
 	image_store(i, true);
 }
 
-FAULT(extent_overlap, 302, STAYS)
+FAULT(extent_overlap, 302, REPAIRED)
 {
 	struct disk_extent extent = {
 		.start = le64_make(i->raw.groups_end - 3),
@@ -319,7 +333,7 @@ FAULT(extent_overlap, 302, STAYS)
 	image_insert(i, INDEX_LOB, &key, &extent, sizeof(extent));
 }
 
-FAULT(extent_outside, 303, STAYS)
+FAULT(extent_outside, 303, REPAIRED)
 {
 	struct key key;
 
@@ -327,7 +341,7 @@ FAULT(extent_outside, 303, STAYS)
 	image_store(i, true);
 }
 
-FAULT(extent_over_the_system_page, 303, STAYS)
+FAULT(extent_over_the_system_page, 303, REPAIRED)
 {
 	struct key key;
 
@@ -335,7 +349,7 @@ FAULT(extent_over_the_system_page, 303, STAYS)
 	image_store(i, true);
 }
 
-FAULT(blocks_twice, 304, STAYS)
+FAULT(blocks_twice, 304, REPAIRED)
 {
 	struct key key;
 	le64 start = fault_extent(i, fault_lob(i, w->big), 0, &key)->start;
@@ -344,7 +358,7 @@ FAULT(blocks_twice, 304, STAYS)
 	image_store(i, true);
 }
 
-FAULT(extent_over_a_page, 304, STAYS)
+FAULT(extent_over_a_page, 304, REPAIRED)
 {
 	struct key key;
 	uint64_t leaf;
@@ -355,12 +369,12 @@ FAULT(extent_over_a_page, 304, STAYS)
 	image_store(i, true);
 }
 
-FAULT(lob_of_nobody, 305, STAYS)
+FAULT(lob_of_nobody, 305, REPAIRED)
 {
 	EDIT_INODE(w->sparse, inode.lob = le64_make(0); inode.blocks = le64_make(0));
 }
 
-FAULT(lob_of_two, 306, STAYS)
+FAULT(lob_of_two, 306, REPAIRED)
 {
 	uint64_t lob = fault_lob(i, w->big);
 
@@ -380,18 +394,18 @@ static void insert_share(struct image *i, uint64_t last, uint32_t length, uint32
 	image_insert(i, INDEX_SHARES, &key, &share, sizeof(share));
 }
 
-FAULT(share_of_one, 311, STAYS)
+FAULT(share_of_one, 311, REPAIRED)
 {
 	insert_share(i, 400, 2, 1);
 }
 
-FAULT(share_overlap, 312, STAYS)
+FAULT(share_overlap, 312, REPAIRED)
 {
 	insert_share(i, 400, 5, 2);
 	insert_share(i, 402, 5, 2);
 }
 
-FAULT(share_count, 313, STAYS)
+FAULT(share_count, 313, REPAIRED)
 {
 	struct key key;
 	uint64_t start = le64_get(fault_extent(i, fault_lob(i, w->big), 0, &key)->start);

@@ -43,56 +43,56 @@ static void delete_name(struct image *i, uint64_t parent, const char *name)
 	image_delete(i, INDEX_DIRENTS, &key);
 }
 
-FAULT(name_with_slash, 401, STAYS)
+FAULT(name_with_slash, 401, REPAIRED)
 {
 	find_name(i, INO_ROOT, "small")->name[2] = '/';
 	image_store(i, true);
 }
 
-FAULT(name_dot_dot, 401, STAYS)
+FAULT(name_dot_dot, 401, REPAIRED)
 {
 	insert_name(i, w->dir, "..", 0, INO_ROOT, DT_DIR);
 }
 
-FAULT(name_type, 402, STAYS)
+FAULT(name_type, 402, REPAIRED)
 {
 	find_name(i, INO_ROOT, "small")->type = DT_DIR;
 	image_store(i, true);
 }
 
-FAULT(name_hash, 403, STAYS)
+FAULT(name_hash, 403, REPAIRED)
 {
 	find_name(i, INO_ROOT, "small")->name[0] = 'S';
 	image_store(i, true);
 }
 
-FAULT(name_twice, 404, STAYS)
+FAULT(name_twice, 404, REPAIRED)
 {
 	insert_name(i, INO_ROOT, "small", 1, w->empty, DT_REG);
 }
 
-FAULT(name_in_no_directory, 405, STAYS)
+FAULT(name_in_no_directory, 405, REPAIRED)
 {
 	insert_name(i, 900, "lost", 0, w->empty, DT_REG);
 }
 
-FAULT(name_in_a_file, 405, STAYS)
+FAULT(name_in_a_file, 405, REPAIRED)
 {
 	insert_name(i, w->big, "lost", 0, w->empty, DT_REG);
 }
 
-FAULT(name_of_nothing, 406, STAYS)
+FAULT(name_of_nothing, 406, REPAIRED)
 {
 	find_name(i, INO_ROOT, "small")->child = le64_make(900);
 	image_store(i, true);
 }
 
-FAULT(directory_with_two_names, 407, STAYS)
+FAULT(directory_with_two_names, 407, REPAIRED)
 {
 	insert_name(i, INO_ROOT, "again", 0, w->sub, DT_DIR);
 }
 
-FAULT(name_of_the_root, 407, STAYS)
+FAULT(name_of_the_root, 407, REPAIRED)
 {
 	insert_name(i, w->sub, "root", 0, INO_ROOT, DT_DIR);
 }
@@ -122,13 +122,13 @@ FAULT(nlink_of_a_directory, 410, REPAIRED)
 	EDIT_INODE(INO_ROOT, inode.nlink = le32_make(9));
 }
 
-FAULT(directory_inside_itself, 411, STAYS)
+FAULT(directory_inside_itself, 411, REPAIRED)
 {
 	delete_name(i, INO_ROOT, "dir");
 	insert_name(i, w->sub, "dir", 0, w->dir, DT_DIR);
 }
 
-FAULT(directory_without_name, 411, STAYS)
+FAULT(directory_without_name, 411, REPAIRED)
 {
 	delete_name(i, INO_ROOT, "dir");
 }
@@ -138,7 +138,7 @@ FAULT(file_without_name, 412, REPAIRED)
 	delete_name(i, INO_ROOT, "empty");
 }
 
-FAULT(contents_without_name, 412, STAYS)
+FAULT(contents_without_name, 416, REPAIRED)
 {
 	delete_name(i, INO_ROOT, "sparse");
 }
@@ -165,7 +165,7 @@ FAULT(orphan_with_name, 414, REPAIRED)
 	EDIT_INODE(w->empty, inode.nlink = le32_make(0); inode.purge_key = le64_make(key_number));
 }
 
-FAULT(orphan_with_entries, 415, STAYS)
+FAULT(orphan_with_entries, 415, REPAIRED)
 {
 	delete_name(i, INO_ROOT, "many");
 	EDIT_INODE(w->many, inode.nlink = le32_make(0));
@@ -181,19 +181,19 @@ static struct disk_xattr *find_xattr(struct image *i, uint64_t ino, const char *
 	return image_value(i, NULL);
 }
 
-FAULT(xattr_length, 501, STAYS)
+FAULT(xattr_length, 501, REPAIRED)
 {
 	find_xattr(i, w->small, "user.short")->value_len = le32_make(19);
 	image_store(i, true);
 }
 
-FAULT(xattr_hash, 502, STAYS)
+FAULT(xattr_hash, 502, REPAIRED)
 {
 	((uint8_t *)(find_xattr(i, w->small, "user.short") + 1))[0] = 'U';
 	image_store(i, true);
 }
 
-FAULT(xattr_twice, 503, STAYS)
+FAULT(xattr_twice, 503, REPAIRED)
 {
 	uint8_t value[256];
 	size_t len;
@@ -206,7 +206,7 @@ FAULT(xattr_twice, 503, STAYS)
 	image_insert(i, INDEX_XATTRS, &key, value, len);
 }
 
-FAULT(xattr_of_nobody, 504, STAYS)
+FAULT(xattr_of_nobody, 504, REPAIRED)
 {
 	uint8_t value[256];
 	struct key key = image_name_key(i, 900, "user.short");
@@ -220,13 +220,13 @@ FAULT(xattr_count, 505, REPAIRED)
 	EDIT_INODE(w->small, inode.xattr_count = le32_make(5));
 }
 
-FAULT(xattr_blocks, 506, STAYS)
+FAULT(xattr_blocks, 506, REPAIRED)
 {
 	find_xattr(i, w->small, "user.long")->value_len = le32_make(60000);
 	image_store(i, true);
 }
 
-FAULT(xattr_without_blocks, 506, STAYS)
+FAULT(xattr_without_blocks, 506, REPAIRED)
 {
 	find_xattr(i, w->small, "user.long")->lob = le64_make(900);
 	image_store(i, true);
@@ -241,28 +241,28 @@ static void insert_purge(struct image *i, uint64_t number, const struct disk_pur
 	image_insert(i, INDEX_PURGE, &key, purge, sizeof(*purge));
 }
 
-FAULT(purge_kind, 601, STAYS)
+FAULT(purge_kind, 601, REPAIRED)
 {
 	insert_purge(i, 700, &(struct disk_purge){.kind = 9});
 }
 
-FAULT(purge_of_nothing, 602, STAYS)
+FAULT(purge_of_nothing, 602, REPAIRED)
 {
 	insert_purge(i, 700, &(struct disk_purge){.kind = PURGE_ORPHAN, .ino = le64_make(900)});
 }
 
-FAULT(purge_of_a_file_with_links, 602, STAYS)
+FAULT(purge_of_a_file_with_links, 602, REPAIRED)
 {
 	insert_purge(i, 700, &(struct disk_purge){.kind = PURGE_ORPHAN, .ino = le64_make(w->big)});
 	EDIT_INODE(w->big, inode.purge_key = le64_make(700));
 }
 
-FAULT(purge_record_missing, 603, STAYS)
+FAULT(purge_record_missing, 603, REPAIRED)
 {
 	EDIT_INODE(w->big, inode.purge_key = le64_make(700));
 }
 
-FAULT(purge_outside, 604, STAYS)
+FAULT(purge_outside, 604, REPAIRED)
 {
 	struct {
 		struct disk_purge head;
@@ -276,7 +276,7 @@ FAULT(purge_outside, 604, STAYS)
 	image_insert(i, INDEX_PURGE, &key, &purge, sizeof(purge));
 }
 
-FAULT(purge_past_an_extent, 305, STAYS)
+FAULT(purge_past_an_extent, 305, REPAIRED)
 {
 	struct key key = image_key_ino(0);
 
@@ -366,6 +366,24 @@ FAULT(primary, 1, REPAIRED)
 FAULT(copy, 2, REPAIRED)
 {
 	smash_block(w, i->raw.geo.block_count - 1);
+}
+
+FAULT(both, 4, REPAIRED)
+{
+	smash_block(w, 0);
+	smash_block(w, i->raw.geo.block_count - 1);
+}
+
+FAULT(checkpoint, 13, REPAIRED)
+{
+	uint64_t log = i->raw.geo.log_start * BLOCK_SIZE;
+
+	cr_assert_eq(dev_write(w->dev, "?", 1, log + LOG_CHECKPOINT_1 + 30), 0);
+}
+
+FAULT(log_header, 12, REPAIRED)
+{
+	cr_assert_eq(dev_write(w->dev, "?", 1, i->raw.geo.log_start * BLOCK_SIZE + 30), 0);
 }
 
 FAULT(flagged, 3, REPAIRED)
