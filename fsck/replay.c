@@ -232,6 +232,8 @@ static int begin_again(struct raw_volume *raw, struct log *log, uint64_t lsn)
 
 	if (generation < found->generation)
 		generation = found->generation;
+	if (lsn < le64_get(raw->sb.log_reached)) /* else it would be taken for an older copy */
+		lsn = le64_get(raw->sb.log_reached);
 	raw->sb.mount_gen = le64_make(generation + 1);
 	raw->sb.log_gen = le64_make(found->generation);
 	rc = superblock_write(raw->dev, &raw->sb);

@@ -26,8 +26,8 @@
 struct device;
 
 /*
- * log_dev: of an external log, else NULL.  lsn_max: the newest page that is known.  `say` is told what was applied and
- * what was not.
+ * log_dev: of an external log, else NULL.  lsn_max: the newest page that is known.
+ * `say` is told what was applied and what was not.
  */
 int replay_by_force(struct device *dev, struct device *log_dev, uint64_t lsn_max,
 		    void (*say)(void *arg, const char *line), void *arg) must_check;
