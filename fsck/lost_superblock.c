@@ -40,7 +40,8 @@ static bool is_log_header(struct search *s, uint64_t block)
 	if (!read_block(s, block, s->page, BLOCK_SIZE))
 		return false;
 	memcpy(&header, s->page, sizeof(header));
-	if (memcmp(header.magic, LOG_MAGIC, sizeof(header.magic)) != 0)
+	if (memcmp(header.magic, LOG_MAGIC, sizeof(header.magic)) != 0 ||
+	    le32_get(header.version) != FORMAT_VERSION)
 		return false;
 	crc = header.crc;
 	header.crc = le32_make(0);
@@ -128,7 +129,9 @@ static bool is_copy(struct search *s, uint64_t block, struct disk_superblock *ou
 	if (!read_block(s, block, s->page, BLOCK_SIZE))
 		return false;
 	memcpy(out, s->page, sizeof(*out));
-	return raw_superblock_valid(out) && le64_get(out->block_count) == block + 1 &&
+	return raw_superblock_valid(out) && le32_get(out->version) == FORMAT_VERSION &&
+	       (le64_get(out->incompat) & ~INCOMPAT_KNOWN) == 0 &&
+	       le64_get(out->block_count) == block + 1 &&
 	       memcmp(out->uuid, s->uuid, sizeof(out->uuid)) == 0;
 }
 

@@ -17,7 +17,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define FIXES_PER_FLUSH 64u /* without a background thread log space is freed here */
+/*
+ * Nothing runs in the background: log space is freed, and pages of the pool are made
+ * clean, by flushing now and then.  A fix changes a few pages.
+ */
+#define PAGES_PER_FIX 16u
+#define LOG_SHARE 8u
 
 static bool is_due(const struct repair_round *round, const struct fsck_fix *fix)
 {
@@ -217,17 +222,29 @@ static int apply_fix(struct volume *volume, const struct fsck_fix *fix)
 	return rc;
 }
 
+static bool wants_flush(struct volume *volume, uint64_t done)
+{
+	uint64_t cache = volume->options.cache_bytes ? volume->options.cache_bytes
+						     : CACHE_BYTES_DEFAULT;
+	uint64_t live = log_next_lsn(volume->log) - log_checkpoint_lsn(volume->log);
+
+	return done * PAGES_PER_FIX >= cache / volume->geo.page_size ||
+	       live >= log_capacity(volume->log) / LOG_SHARE;
+}
+
 static int apply_fixes(struct volume *volume, const struct repair_round *round)
 {
-	unsigned done = 0;
+	uint64_t done = 0; /* since the last flush */
 	int rc = 0;
 
 	for (size_t i = 0; round->result && i < round->result->fix_count && !rc; i++) {
 		if (!is_due(round, &round->result->fixes[i]))
 			continue;
 		rc = apply_fix(volume, &round->result->fixes[i]);
-		if (!rc && ++done % FIXES_PER_FLUSH == 0)
-			rc = flush_everything(volume->flusher);
+		if (rc || !wants_flush(volume, ++done))
+			continue;
+		rc = flush_everything(volume->flusher);
+		done = 0;
 	}
 	return rc;
 }

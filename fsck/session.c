@@ -383,7 +383,9 @@ static int rebuild(struct session *s, const struct repair_round *round)
 
 	if (rc != -ENOSPC)
 		return rc;
-	report_line(&s->report, "%s: no room to build an index anew; enlarge the file or device",
+	report_line(&s->report,
+		    "%s: no room to build an index anew; mount it read-only and save "
+		    "what can be read",
 		    s->path);
 	for (unsigned number = FSCK_PAGE_UNREADABLE; number <= FSCK_PAGE_FUTURE; number++)
 		s->approved[number] = false;

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SEEDS_A_MODE 3u
+#define SEEDS_A_MODE 2u
 
 struct output {
 	char text[65536];

@@ -90,3 +90,23 @@ umount -l "$mnt" 2>/dev/null || fusermount3 -u -z "$mnt"
 fails 0 ': 3 files, 2 directories, ' "$fsck" -n "$image"
 fails 0 ': 3 files, 2 directories, ' "$fsck" -p "$image"
 fails 0 ': clean$' "$fsck" "$image"
+
+# all names are lost: what they named is in lost+found, under its number
+serve
+head -c 300000 /dev/urandom >"$mnt/dir/saved"
+cp "$mnt/dir/saved" "$work/copy"
+number=$(stat -c %i "$mnt/dir/saved")
+unserve
+root=$("$blinkfs" dump super "$image" | awk '$1 == "root" && $2 == "dirents" { print $3 }')
+printf broken | dd of="$image" bs=1 seek=$((root * 4096 + 300)) conv=notrunc status=none
+fails 4 '^\[102\] ' "$fsck" -f -n "$image"
+fails 4 'run fsck.blinkfs without -p' "$fsck" -f -p "$image"
+fails 3 'run fsck' "$blinkfs" "$image" "$mnt"
+fails 1 '^index dirents: rebuilt' "$fsck" -y "$image"
+fails 0 ' files, ' "$fsck" -f -n --data "$image"
+serve
+cmp "$work/copy" "$mnt/lost+found/#$number" || fail 'not what it was'
+[ "$(stat -c %a "$mnt/lost+found")" = 700 ] || fail 'lost+found is open to all'
+mv "$mnt/lost+found/#$number" "$mnt/saved"
+unserve
+fsck_clean

@@ -494,6 +494,21 @@ Test(fsck_repairs, page_that_no_parent_knows)
 	scene_free(s);
 }
 
+/* No free block to build it in: said, left, and nothing else is touched. */
+Test(fsck_repairs, no_room_for_a_tree)
+{
+	struct scene *s = scene_make();
+	uint64_t first = s->image.raw.geo.groups_start;
+
+	image_set_bits(&s->image, first, s->image.raw.groups_end - first, true);
+	smash_page(s, fault_root(&s->image, INDEX_INODES));
+	cr_assert(run(s, MODE_REPAIR) & EXIT_UNCORRECTED, "%s", s->text);
+	cr_assert_not_null(strstr(s->text, "no room to build an index anew"), "%s", s->text);
+	cr_assert_eq(run(s, MODE_NO), EXIT_UNCORRECTED);
+	cr_assert_not_null(strstr(s->text, "[702]"), "%s", s->text);
+	scene_free(s);
+}
+
 /* --- the volume ---------------------------------------------------------------------- */
 
 /* All names get another hash. */
