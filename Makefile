@@ -26,11 +26,11 @@ endif
 
 ifdef SAN
 VARIANT := san
-SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+SANITIZE := -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 endif
 ifdef TSAN
 VARIANT := tsan
-SANITIZE := -fsanitize=thread -fno-omit-frame-pointer
+SANITIZE := -g1 -fsanitize=thread -fno-omit-frame-pointer
 endif
 
 # What is compared in make bench-latch; other builds have their own folders.

@@ -1,62 +1,75 @@
 #!/bin/bash
-# Runs test programs and scripts one after the other: a line for each, the end
-# of the output of each that fails, and at last "N passed, N failed".
+# Runs test programs and scripts, as many at once as there are processors: a line
+# for each as it ends, the end of the output of each that fails, and at last
+# "N passed, N failed".
 #
 #   BUILD=build tests/run.sh PROGRAM...
 #
-# TEST_TIMEOUT: seconds that one program may take (default 300).
+# TEST_TIMEOUT  seconds that one program may take (default 300)
+# TEST_JOBS     how many run at once (default: processors)
+#
 # Whole outputs are kept in $BUILD/test-logs.  Exit code 0: none failed.
 set -u
 
 BUILD=$(realpath -m "${BUILD:-build}")
 export BUILD
 logs=$BUILD/test-logs
-mkdir -p "$logs"
 
 # A failure must be seen: sanitizers end the program, with an exit code of their own.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-exitcode=99:detect_leaks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-exitcode=99:halt_on_error=1:second_deadlock_stack=1}
 
-# TSan's memory map does not suit every kernel's address randomisation.
-prefix=()
-if [ -n "${TSAN:-}" ] && setarch -R true 2>/dev/null; then
-	prefix=(setarch -R)
-fi
-
-passed=0 failed=0 skipped=0
-for program in "$@"; do
+# Runs one program; its verdict is a line in the file $2, what is to be seen goes to stdout.
+run_one() {
+	local program=$1 verdicts=$2 name log start code tenths took prefix=()
 	name=${program#"$BUILD"/}
 	log=$logs/$(echo "$name" | tr / _).log
-	case $program in
-	*.sh) command=(bash "$program") ;;
-	*) command=("$program") ;;
-	esac
+	# TSan's memory map does not suit every kernel's address randomisation.
+	if [ -n "${TSAN:-}" ] && setarch -R true 2>/dev/null; then
+		prefix=(setarch -R)
+	fi
+	case $program in *.sh) prefix+=(bash) ;; esac
 	start=${EPOCHREALTIME/[.,]/}
-	timeout --kill-after=10 "${TEST_TIMEOUT:-300}" "${prefix[@]}" "${command[@]}" \
+	timeout --kill-after=10 "${TEST_TIMEOUT:-300}" "${prefix[@]}" "$program" \
 		>"$log" 2>&1 </dev/null
 	code=$?
 	tenths=$(((${EPOCHREALTIME/[.,]/} - start) / 100000))
-	seconds=$((tenths / 10)).$((tenths % 10))
+	took=$((tenths / 10)).$((tenths % 10))
 	case $code in
 	0)
-		passed=$((passed + 1))
-		printf 'ok    %s (%s s)\n' "$name" "$seconds"
+		echo passed >>"$verdicts"
+		printf 'ok    %s (%s s)\n' "$name" "$took"
 		# What was tried is the point of these.
 		case $name in tests/crash/*) tail -n 1 "$log" | sed 's/^/      /' ;; esac
 		;;
 	77)
-		skipped=$((skipped + 1))
+		echo skipped >>"$verdicts"
 		printf 'skip  %s: %s\n' "$name" "$(tail -n 1 "$log")"
 		;;
 	*)
-		failed=$((failed + 1))
-		printf 'FAIL  %s (exit code %s, %s s)\n' "$name" "$code" "$seconds"
+		echo failed >>"$verdicts"
+		printf 'FAIL  %s (exit code %s, %s s)\n' "$name" "$code" "$took"
 		tail -n 40 "$log" | sed 's/^/      | /'
 		;;
 	esac
-done
+}
 
-[ $skipped -eq 0 ] || echo "$skipped skipped"
+if [ "${1:-}" = --one ]; then # by xargs below; one write, so that lines stay together
+	output=$(run_one "$3" "$2")
+	printf '%s\n' "$output"
+	exit 0
+fi
+
+mkdir -p "$logs"
+verdicts=$(mktemp)
+trap 'rm -f "$verdicts"' EXIT
+[ $# -eq 0 ] || printf '%s\0' "$@" |
+	xargs -0 -n 1 -P "${TEST_JOBS:-$(nproc)}" bash "$0" --one "$verdicts"
+
+count() { grep -cx "$1" "$verdicts"; }
+passed=$(count passed) failed=$(count failed) skipped=$(count skipped)
+failed=$((failed + $# - passed - failed - skipped)) # without a verdict
+[ "$skipped" -eq 0 ] || echo "$skipped skipped"
 echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+[ "$failed" -eq 0 ]
