@@ -54,7 +54,7 @@ $(BUILD)/bench/engines_bench: $(call objects_of,$(ENGINES_BENCH_SOURCES)) $(BUIL
 -include $(patsubst %.o,%.d,$(call objects_of,$(ENGINES_BENCH_SOURCES)))
 
 .PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch bench-flushes
-.PHONY: bench-backup
+.PHONY: bench-backup bench-data
 .PHONY: bench-lob bench-blink bench-engines bench-dirs
 # Commits per second of the redo log, beside programs without one; ROUNDS=7.
 # Results: $(BUILD)/bench/log.json.
@@ -70,6 +70,9 @@ bench-lob: $(BUILD)/bench/lob_bench
 # Beside ext4 and the floor; ROUNDS=5. Results: $(BUILD)/bench/mount.json.
 bench-mount: all $(addprefix $(BUILD)/bench/,floor meta stream report)
 	@BUILD=$(BUILD) bench/mount.sh
+# File contents, beside ext4 and XFS; ROUNDS=3.  Results: $(BUILD)/bench/data.json.
+bench-data: all $(addprefix $(BUILD)/bench/,stream report)
+	@BUILD=$(BUILD) bench/data.sh
 # fio's jobs, verifying, on a fresh volume.
 bench-fio: all
 	@BUILD=$(BUILD) bench/fio.sh

@@ -82,6 +82,14 @@ fs_up_ext4()
 	losetup --detach "$loop_device" && loop_device=
 }
 
+fs_up_xfs()
+{
+	mkfs.xfs -q -f -K "$work/xfs.img" 2>>"$work/server.log" || die 'mkfs.xfs failed'
+	loop_device=$(losetup --find --show --direct-io=on "$work/xfs.img") || die 'no loop device'
+	mount -t xfs "$loop_device" "$mount_dir" || die 'could not mount xfs'
+	losetup --detach "$loop_device" && loop_device=
+}
+
 fs_up_floor()
 {
 	server_start "$BUILD/bench/floor" -f ${FLOOR_THREADS:+-t "$FLOOR_THREADS"} "$mount_dir"
