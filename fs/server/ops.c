@@ -40,6 +40,7 @@ const struct fuse_lowlevel_ops server_ops = {
 	.fsync = op_fsync,
 	.fsyncdir = op_fsync,
 	.lseek = op_lseek,
+	.fallocate = op_fallocate,
 	.readdir = op_readdir,
 	.readdirplus = op_readdirplus,
 };
