@@ -257,6 +257,7 @@ struct punch {
 	uint64_t first, end;
 	struct lob_new head, tail; /* no blocks: not needed */
 	struct lob_new middle;     /* unwritten, of a small zero range */
+	uint8_t head_data[BLOCK_SIZE], tail_data[BLOCK_SIZE];
 	bool dead;                 /* what is between goes later */
 	uint64_t key;              /* purge record of the dead range; 0: the orphan has one */
 };
@@ -278,13 +279,13 @@ static unsigned mtr_flags(const struct allocating *a)
 }
 
 /* Blocks that are only partly in the range: zeros there, in a block of their own. */
-static int prepare_edge(struct allocating *a, uint64_t block, struct lob_new *out)
+static int prepare_edge(struct allocating *a, uint64_t block, uint8_t data[BLOCK_SIZE],
+			struct lob_new *out)
 {
 	struct lob_source source = {.ino = a->ino, .lob = a->record.lob};
 	uint64_t start = block * BLOCK_SIZE;
 	uint64_t from = a->offset > start ? a->offset - start : 0;
 	uint64_t to = a->end - start < BLOCK_SIZE ? a->end - start : BLOCK_SIZE;
-	uint8_t data[BLOCK_SIZE];
 	bool hole;
 	int rc = contents_read(a->core, &source, block, 1, data, &hole);
 
@@ -305,12 +306,12 @@ static int prepare_punch(struct allocating *a, struct punch *punch)
 	punch->first = a->offset / BLOCK_SIZE;
 	punch->end = to_the_end ? blocks_up(a->end) : last;
 	if (a->offset % BLOCK_SIZE) {
-		rc = prepare_edge(a, punch->first, &punch->head);
+		rc = prepare_edge(a, punch->first, punch->head_data, &punch->head);
 		if (punch->head.blocks == 0 && !zero)
 			punch->first++;
 	}
 	if (rc == 0 && !to_the_end && a->end % BLOCK_SIZE && last >= inner_first(punch)) {
-		rc = prepare_edge(a, last, &punch->tail);
+		rc = prepare_edge(a, last, punch->tail_data, &punch->tail);
 		punch->end += zero ? 1 : punch->tail.blocks;
 	}
 	/* Both edges in one block. */
@@ -360,7 +361,7 @@ static void want_punch(struct allocating *a, struct mtr *m, void *arg)
 		purge_want(m, punch->key);
 }
 
-static int stage_edge(struct mtr *m, uint64_t lob, const struct lob_new *edge, int64_t *delta)
+static int stage_edge(struct mtr *m, uint64_t lob, struct lob_new *edge, int64_t *delta)
 {
 	int64_t change = 0;
 	uint64_t done;
@@ -378,7 +379,7 @@ static int stage_edge(struct mtr *m, uint64_t lob, const struct lob_new *edge, i
  * edges have no extent in common.
  */
 static int stage_dead(struct allocating *a, struct mtr *m, struct record *record,
-		      const struct punch *punch, int64_t *delta)
+		      struct punch *punch, int64_t *delta)
 {
 	int rc = stage_edge(m, record->lob, &punch->head, delta);
 
