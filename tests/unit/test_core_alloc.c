@@ -255,6 +255,28 @@ Test(core_alloc, ranges_of_many_extents)
 	many_extents(CORE_ZERO_RANGE, false);
 }
 
+/* A long one is left to purge: its record survives a crash, and its blocks come back once. */
+Test(core_alloc, a_long_hole_is_left_to_purge)
+{
+	struct rig rig;
+	uint64_t ino;
+
+	open_rig(&rig);
+	ino = rig_file(&rig, INO_ROOT, "f");
+	write_backwards(&rig, ino, 400);
+	cr_assert_eq(allocate(&rig, ino, PUNCH, 5000, 20u << 20), 0);
+	memset(wanted + 5000, 0, sizeof(wanted) - 5000);
+	expect_contents(&rig, ino, 400 * BLOCK_SIZE);
+	cr_assert_gt(blocks_of(&rig, ino), 2);
+	crash(&rig);
+	expect_contents(&rig, ino, 400 * BLOCK_SIZE);
+	rig_purge(&rig);
+	cr_assert_eq(blocks_of(&rig, ino), 2);
+	write_ok(&rig, ino, 90000, 30000);
+	expect_contents(&rig, ino, 400 * BLOCK_SIZE);
+	rig_close(&rig);
+}
+
 /* Blocks behind the size belong to the file until somebody sets its size, or removes it. */
 Test(core_alloc, what_lies_behind_the_size)
 {
