@@ -207,6 +207,13 @@ static int on_inode(struct core *core, const struct words *w)
 		rc = put_bytes(core, &x, &attr);
 	} else if (strcmp(w->verb, "rmx") == 0) {
 		rc = core_removexattr(core, VIEW_BASE, attr.ino, w->q);
+	} else if (strcmp(w->verb, "falloc") == 0) {
+		rc = core_fallocate(core, VIEW_BASE, attr.ino, 0, w->a, w->b);
+	} else if (strcmp(w->verb, "punch") == 0) {
+		rc = core_fallocate(core, VIEW_BASE, attr.ino, CORE_PUNCH_HOLE | CORE_KEEP_SIZE,
+				    w->a, w->b);
+	} else if (strcmp(w->verb, "zero") == 0) {
+		rc = core_fallocate(core, VIEW_BASE, attr.ino, CORE_ZERO_RANGE, w->a, w->b);
 	} else if (strcmp(w->verb, "trunc") == 0) {
 		set.size = w->a;
 		rc = core_setattr(core, VIEW_BASE, attr.ino, CORE_SET_SIZE, &set);
