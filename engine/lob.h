@@ -162,6 +162,14 @@ int lob_find_part(struct volume *volume, uint64_t lob, uint64_t from, uint64_t b
 int lob_stage_parts(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 		    struct lob_new *const *part, unsigned count, int64_t *delta) must_check;
 
+/*
+ * Two small ranges of one LOB with anything between, which stays: in one mtr, since
+ * each of two lob_stage_replace() would change the count of a share that both are in.
+ * Also -E2BIG when they, or what touches them, are parts of one extent.
+ */
+int lob_stage_pair(struct mtr *m, uint64_t lob, struct lob_new *const new[2],
+		   int64_t *delta) must_check;
+
 /* The first blocks of [from, below) without an extent, at most `max`: *first == *end, none. */
 int lob_find_hole(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below, uint64_t max,
 		  uint64_t *first, uint64_t *end) must_check;

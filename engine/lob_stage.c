@@ -53,7 +53,7 @@ struct stage {
 	uint32_t extent_max;
 	struct extent old[PRESENT_MAX]; /* ascending; neighbours that touch included */
 	unsigned old_count;
-	uint64_t in_place;         /* old blocks that stay */
+	uint64_t in_place;         /* blocks written in place, less the old ones that stay */
 	bool complete;             /* no other entry overlaps [first, end) */
 	struct part part[PARTS_MAX]; /* what the interval consists of in the end */
 	unsigned part_count;
@@ -382,7 +382,7 @@ static uint64_t stage_old_blocks(struct stage *s, uint64_t *reached)
 		piece = freed_piece(s, old);
 		if (stays_in_place(s, old)) {
 			freed += piece.length;
-			s->in_place += piece.length;
+			s->in_place -= piece.length;
 			continue;
 		}
 		if (run.length > 0 && run.start + run.length == piece.start) {
@@ -413,6 +413,26 @@ static void change_shares(struct stage *s, uint64_t start, uint32_t length, int 
 	};
 }
 
+/* Notes, among the changes of `sum`, that the old blocks lose a reference; how many. */
+static uint64_t drop_references(struct stage *s, struct stage *sum)
+{
+	uint64_t freed = 0;
+
+	for (unsigned i = 0; i < s->old_count; i++) {
+		struct piece piece;
+
+		if (!overlaps(s, &s->old[i]))
+			continue;
+		piece = freed_piece(s, &s->old[i]);
+		freed += piece.length;
+		if (stays_in_place(s, &s->old[i]))
+			s->in_place -= piece.length;
+		else
+			change_shares(sum, piece.start, piece.length, -1);
+	}
+	return freed;
+}
+
 /*
  * Drops one reference to each old block.  *reached: as above; with clones in the
  * volume all or nothing, so the caller tries less at once.
@@ -425,20 +445,28 @@ static int release_old_blocks(struct stage *s, uint64_t *freed, uint64_t *reache
 		return 0;
 	}
 	*reached = s->end;
-	*freed = 0;
-	for (unsigned i = 0; i < s->old_count; i++) {
-		struct piece piece;
-
-		if (!overlaps(s, &s->old[i]))
-			continue;
-		piece = freed_piece(s, &s->old[i]);
-		*freed += piece.length;
-		if (stays_in_place(s, &s->old[i]))
-			s->in_place += piece.length;
-		else
-			change_shares(s, piece.start, piece.length, -1);
-	}
+	*freed = drop_references(s, s);
 	return lob_stage_shares(s->m, s->change, s->change_count);
+}
+
+/* The same for several, all or nothing; with clones in one sum, as a count takes one edit. */
+static int release_all(struct stage *const *stage, unsigned count, uint64_t *freed)
+{
+	struct stage *sum = stage[0];
+	bool shares = atomic_load(&sum->volume->shares_used); /* INV-SHARE-1 */
+	uint64_t reached;
+
+	*freed = 0;
+	for (unsigned i = 0; i < count; i++) {
+		if (shares) {
+			*freed += drop_references(stage[i], sum);
+			continue;
+		}
+		*freed += stage_old_blocks(stage[i], &reached);
+		if (reached != stage[i]->end)
+			return -E2BIG;
+	}
+	return shares ? lob_stage_shares(sum->m, sum->change, sum->change_count) : 0;
 }
 
 /* ------------------------------------------------------------------ the whole */
@@ -472,26 +500,31 @@ static void count_retries(struct stage *s)
 	}
 }
 
-static int stage_new(struct stage *s, int64_t *delta)
+/* Ranges without an extent in common, side by side. */
+static int stage_new(struct stage *const *stage, unsigned count, int64_t *delta)
 {
-	uint64_t reached, freed, blocks = 0, in_place = 0;
+	uint64_t freed, blocks = 0;
 	int rc;
 
-	if (!s->complete)
-		return -E2BIG;
-	for (unsigned i = 0; i < s->new_count; i++) {
-		stage_new_blocks(s, s->new[i]);
-		blocks += s->new[i]->blocks;
-		in_place += blocks_in_place(s->new[i]);
+	for (unsigned i = 0; i < count; i++) {
+		struct stage *s = stage[i];
+
+		if (!s->complete)
+			return -E2BIG;
+		for (unsigned k = 0; k < s->new_count; k++) {
+			stage_new_blocks(s, s->new[k]);
+			blocks += s->new[k]->blocks;
+			s->in_place += blocks_in_place(s->new[k]);
+		}
 	}
-	rc = release_old_blocks(s, &freed, &reached);
+	rc = release_all(stage, count, &freed);
 	if (rc)
 		return rc;
-	if (reached != s->end)
-		return -E2BIG;
-	check(s->in_place == in_place); /* INV-LOB-8: the range lock sees to it */
-	lay_out(s);
-	stage_entries(s);
+	for (unsigned i = 0; i < count; i++) {
+		check(stage[i]->in_place == 0); /* INV-LOB-8: the range lock sees to it */
+		lay_out(stage[i]);
+		stage_entries(stage[i]);
+	}
 	*delta = (int64_t)blocks - (int64_t)freed;
 	return 0;
 }
@@ -610,7 +643,7 @@ int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 	if (rc)
 		goto out;
 	*done = end;
-	rc = new ? stage_new(s, delta) : stage_hole(s, delta, done);
+	rc = new ? stage_new(&s, 1, delta) : stage_hole(s, delta, done);
 	if (rc == 0)
 		os_point("lob:staged");
 out:
@@ -642,11 +675,39 @@ int lob_stage_parts(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 	count_retries(s);
 	rc = collect(s);
 	if (rc == 0)
-		rc = stage_new(s, delta);
+		rc = stage_new(&s, 1, delta);
 	if (rc == 0)
 		os_point("lob:staged");
 out:
 	free(s);
+	return rc;
+}
+
+static bool have_extent_in_common(const struct stage *left, const struct stage *right)
+{
+	return left->old_count > 0 && right->old_count > 0 &&
+	       left->old[left->old_count - 1].first >= right->old[0].first;
+}
+
+int lob_stage_pair(struct mtr *m, uint64_t lob, struct lob_new *const new[2], int64_t *delta)
+{
+	size_t bytes = sizeof(struct stage) + RECORD_BYTES_MAX(mtr_volume(m)->geo.page_size);
+	struct stage *s[2] = {malloc(bytes), malloc(bytes)};
+	int rc = s[0] && s[1] ? 0 : -ENOMEM;
+
+	for (unsigned i = 0; rc == 0 && i < 2; i++) {
+		begin_stage(s[i], m, lob, new[i]->first, new[i]->first + new[i]->blocks);
+		s[i]->new[s[i]->new_count++] = new[i];
+		rc = write_now(s[i]);
+		if (rc)
+			break;
+		count_retries(s[i]);
+		rc = collect(s[i]);
+	}
+	if (rc == 0)
+		rc = have_extent_in_common(s[0], s[1]) ? -E2BIG : stage_new(s, 2, delta);
+	free(s[0]);
+	free(s[1]);
 	return rc;
 }
 

@@ -361,30 +361,24 @@ static void want_punch(struct allocating *a, struct mtr *m, void *arg)
 		purge_want(m, punch->key);
 }
 
-static int stage_edge(struct mtr *m, uint64_t lob, struct lob_new *edge, int64_t *delta)
+static int stage_edges(struct mtr *m, uint64_t lob, struct punch *punch, int64_t *delta)
 {
-	int64_t change = 0;
+	struct lob_new *const edges[] = {&punch->head, &punch->tail};
+	struct lob_new *only = punch->head.blocks ? &punch->head : &punch->tail;
 	uint64_t done;
-	int rc;
 
-	if (edge->blocks == 0)
+	if (punch->head.blocks && punch->tail.blocks)
+		return lob_stage_pair(m, lob, edges, delta);
+	if (only->blocks == 0)
 		return 0;
-	rc = lob_stage_replace(m, lob, edge->first, edge->first + 1, edge, &change, &done);
-	*delta += change;
-	return rc;
+	return lob_stage_replace(m, lob, only->first, only->first + 1, only, delta, &done);
 }
 
-/*
- * Between the edges lie more extents than one mini-transaction can take, so the
- * edges have no extent in common.
- */
 static int stage_dead(struct allocating *a, struct mtr *m, struct record *record,
 		      struct punch *punch, int64_t *delta)
 {
-	int rc = stage_edge(m, record->lob, &punch->head, delta);
+	int rc = stage_edges(m, record->lob, punch, delta);
 
-	if (rc == 0)
-		rc = stage_edge(m, record->lob, &punch->tail, delta);
 	if (rc)
 		return rc;
 	record->dead_first = inner_first(punch);
@@ -418,6 +412,43 @@ static int stage_punch(struct allocating *a, struct mtr *m, struct record *recor
 	return 0;
 }
 
+static void want_head(struct allocating *a, struct mtr *m, void *arg)
+{
+	struct punch *punch = arg;
+
+	lob_want_publish(m, a->record.lob, &punch->head);
+}
+
+static int stage_head(struct allocating *a, struct mtr *m, struct record *record, void *arg)
+{
+	struct punch *punch = arg;
+	int64_t delta = 0;
+	uint64_t done;
+	int rc = lob_stage_replace(m, a->record.lob, punch->head.first, punch->head.first + 1,
+				   &punch->head, &delta, &done);
+
+	record->blocks += (uint64_t)delta;
+	record_modified(record, os_realtime());
+	return rc;
+}
+
+/*
+ * An extent that is shared in more parts than one mini-transaction can count, and
+ * both edges in it: one after the other.  A crash in between shows zeros at the first
+ * edge only; this is counted, as it is for writes.
+ */
+static int punch_head_first(struct allocating *a, struct punch *punch)
+{
+	int rc = change(a, mtr_flags(a), want_head, stage_head, punch);
+
+	if (rc)
+		return rc;
+	stat_add(&a->core->volume->stats, STAT_lob_split_publishes, 1);
+	punch->first += punch->head.blocks;
+	lob_published(&punch->head);
+	return change(a, mtr_flags(a), want_punch, stage_punch, punch);
+}
+
 static int punch_later(struct allocating *a, struct punch *punch)
 {
 	struct volume *volume = a->core->volume;
@@ -429,6 +460,8 @@ static int punch_later(struct allocating *a, struct punch *punch)
 		rc = id_take(volume, COUNTER_PURGE, &punch->key);
 	if (rc == 0)
 		rc = change(a, mtr_flags(a), want_punch, stage_punch, punch);
+	if (rc == -E2BIG && punch->head.blocks && punch->tail.blocks)
+		rc = punch_head_first(a, punch);
 	if (rc)
 		return rc;
 	/* It reads as a hole by now: this only gives the space back. */
