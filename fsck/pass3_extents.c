@@ -270,7 +270,8 @@ static int claim_extent(struct walk *w, const struct extent *e)
 				return rc;
 			if (e->unwritten)
 				problem(w, FSCK_SHARE_UNWRITTEN,
-					"block %" PRIu64 ": content %" PRIu64 ", file block %" PRIu64,
+					"block %" PRIu64 ": content %" PRIu64
+					", file block %" PRIu64,
 					at, e->lob, e->first + (at - e->start));
 			if (share->start + share->length < stop)
 				stop = share->start + share->length;

@@ -22,8 +22,8 @@ void lob_rig_fill(uint8_t block[BLOCK_SIZE], uint64_t file_block, uint32_t versi
 uint32_t lob_rig_version(const uint8_t block[BLOCK_SIZE], uint64_t file_block);
 
 /*
- * One atomic write, in place where extents are unwritten; -ENOSPC and -E2BIG are returned, nothing done.  *delta is
- * added to (may be NULL).
+ * One atomic write, in place where extents are unwritten; -ENOSPC and -E2BIG are
+ * returned, nothing done.  *delta is added to (may be NULL).
  */
 int lob_rig_write(struct volume *volume, uint64_t lob, uint64_t first, uint32_t blocks,
 		  uint32_t version, uint64_t hint, int64_t *delta) must_check;
