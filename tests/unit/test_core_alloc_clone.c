@@ -1,5 +1,6 @@
 /* fallocate beside copies that share blocks: in place only what nobody else has. */
 #include "engine/base/error.h"
+#include "engine/volume.h"
 #include "tests/lib/core_rig.h"
 #include "tests/lib/scratch.h"
 
@@ -98,6 +99,19 @@ static void crash(void)
 	rig_reopen(&rig, true);
 }
 
+static unsigned purge_records(void)
+{
+	struct tree_cursor c;
+	unsigned count = 0;
+	int rc = tree_cursor_open(&c, &rig.volume->index[INDEX_PURGE], NULL, 0);
+
+	while (rc == 0 && (rc = tree_cursor_next(&c)) == 0)
+		count++;
+	tree_cursor_close(&c);
+	cr_assert_eq(rc, -BE_END);
+	return count;
+}
+
 /* INV-SHARE-2: what is unwritten is a hole in the copy, and stays the source's own. */
 Test(alloc_clone, unwritten_blocks_are_not_shared)
 {
@@ -169,6 +183,7 @@ Test(alloc_clone, a_dead_range_and_blocks_behind_it)
 		memset(a.bytes + 10000, 0, BYTES_MAX - 10000);
 		a.size = 10000;
 		expect(&a);
+		cr_assert_eq(purge_records(), i == 0, "never two for one inode");
 	}
 	expect_both();
 	cr_assert_eq(blocks_of(&a), 3);
