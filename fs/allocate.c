@@ -9,7 +9,8 @@
  *	            Inline contents move to a block first, unless all of it fits inline
  *	punch hole  one mini-transaction: blocks at the edges are rewritten with zeros,
  *	            what lies between goes.  When that is too much for one, the same
- *	            transaction declares it the pending dead range instead (INV-LOB-2)
+ *	            transaction declares it the pending dead range instead (INV-LOB-2);
+ *	            punch_head_first() for the one case that is two
  *	zero range  as a hole, but with an unwritten extent in it, and the size is set;
  *	            when that is too much, a hole first, and then its blocks: what can
  *	            be seen changes in the first step
