@@ -11,6 +11,10 @@
  * they have been in use ever since (a block that is freed leaves its leaf) and so
  * have not been written: the base has them.
  *
+ * An unwritten extent has no contents to copy; writing into it, in place, makes it a
+ * written one in its leaf, so the same holds for blocks that were in use before s but
+ * written after it.  Neither a leaf nor written.h tells more than what was published.
+ *
  * Most blocks that such a leaf names are old, where files are large.  When the base is
  * the last backup of this mount, written.h knows those that are new.
  *

@@ -217,6 +217,7 @@ static_assert(sizeof(struct disk_time) == 12, "time");
 
 enum inode_flags {
 	INODE_INLINE = 1, /* contents (or symlink target) follow the record; lob is 0 */
+	INODE_PREALLOCATED = 2, /* the LOB may have unwritten extents, or blocks past the size */
 };
 
 /*

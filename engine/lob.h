@@ -70,7 +70,8 @@ struct lob_new {
 	uint64_t first;              /* file block */
 	uint32_t blocks;
 	struct reservation space;
-	le32 *crcs;                  /* blocks elements, owned */
+	le32 *crcs;                  /* blocks elements, owned; NULL: an unwritten extent */
+	bool in_place[RESERVE_EXTENTS_MAX]; /* of space: pieces that the LOB has, unwritten */
 	uint64_t hint;
 	unsigned space_flags;
 	bool staged;                 /* once at least */
@@ -83,6 +84,17 @@ struct lob_new {
  */
 int lob_prepare(struct volume *volume, uint64_t first, uint32_t blocks, const void *data,
 		uint64_t hint, unsigned space_flags, struct lob_new *out) must_check;
+/*
+ * The same for a LOB that may have unwritten extents there: their blocks are
+ * written in place, since nobody reads them before the commit; the rest of the
+ * range gets new ones.  So what was allocated before needs no space to be written.
+ * The caller holds the range from here to the commit.
+ */
+int lob_prepare_over(struct volume *volume, uint64_t lob, uint64_t first, uint32_t blocks,
+		     const void *data, uint64_t hint, struct lob_new *out) must_check;
+/* Blocks (<= WRITE_BLOCKS_MAX) for unwritten extents: reserved, nothing is written. */
+int lob_prepare_unwritten(struct volume *volume, uint64_t first, uint32_t blocks, uint64_t hint,
+			  struct lob_new *out) must_check;
 /* Unpublished: gives the space back. */
 void lob_abandon(struct volume *volume, struct lob_new *new);
 /* After the commit: frees memory only. */
@@ -141,6 +153,29 @@ struct lob_part {
 };
 int lob_find_part(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below, unsigned max,
 		  struct lob_part *part) must_check;
+
+/*
+ * A bounded range at once: file blocks [first, end) become `count` (<= LOB_PARTS_MAX)
+ * new ones in ascending order, and holes where there is none.  -E2BIG as above.
+ */
+#define LOB_PARTS_MAX 3u
+int lob_stage_parts(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
+		    struct lob_new *const *part, unsigned count, int64_t *delta) must_check;
+
+/*
+ * Two small ranges of one LOB with anything between, which stays: in one mtr, since
+ * each of two lob_stage_replace() would change the count of a share that both are in.
+ * Also -E2BIG when they, or what touches them, are parts of one extent.
+ */
+int lob_stage_pair(struct mtr *m, uint64_t lob, struct lob_new *const new[2],
+		   int64_t *delta) must_check;
+
+/* The first blocks of [from, below) without an extent, at most `max`: *first == *end, none. */
+int lob_find_hole(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below, uint64_t max,
+		  uint64_t *first, uint64_t *end) must_check;
+/* How many blocks of [from, below) have no extent. */
+int lob_count_holes(struct volume *volume, uint64_t lob, uint64_t from, uint64_t below,
+		    uint64_t *blocks) must_check;
 
 /*
  * SEEK_DATA / SEEK_HOLE in file blocks from `from`: *out = UINT64_MAX when there

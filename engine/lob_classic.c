@@ -6,7 +6,8 @@
  *	lob_batch off         lob_classic_place(): block by block, each looked for,
  *	                      written and logged by itself
  *	lob_two_phase off     lob_classic_write(): data is placed while the index
- *	                      latch and the leaves are held
+ *	                      latch and the leaves are held; over unwritten extents
+ *	                      the places are chosen before, the data waits
  *	lob_shared_index off  lob_want_replace() wants the index latch exclusive
  *	purge_prefetch off    purge meets missing leaves while it holds the index latch
  *	purge_no_load off     lob_classic_load(): what is freed is read first, block
@@ -47,6 +48,8 @@ int lob_classic_write(struct volume *volume, struct lob_new *new)
 
 	stat_add(&volume->stats, STAT_lob_classic_writes, 1);
 	new->data = NULL;
+	if (new->space.count > 0)
+		return lob_write_pieces(volume, new, data);
 	return lob_place(volume, new, data);
 }
 

@@ -69,6 +69,9 @@ void lob_tidy(struct volume *volume, uint64_t lob, uint64_t first, uint64_t end)
 
 /* Phases 1 and 2, the memory being there: reserves and writes. */
 int lob_place(struct volume *volume, struct lob_new *new, const void *data) must_check;
+/* Phase 2 alone, all places being known. */
+int lob_write_pieces(struct volume *volume, const struct lob_new *new,
+		     const void *data) must_check;
 
 /* Blocks [start, start + length) get or lose references. */
 struct share_change {

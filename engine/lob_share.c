@@ -11,6 +11,10 @@
  * the leaf that names them; whoever clones sets it before it latches that leaf.
  * So a volume without clones pays for nothing, and no reference is missed.
  *
+ * INV-SHARE-2: the blocks of an unwritten extent have one reference, so that writing
+ * them in place changes nobody else's contents: a clone leaves them out, and what was
+ * written never becomes unwritten again.
+ *
  * An mtr takes one edit a key, and several changes may fall into one interval, or
  * onto the same blocks.  So they are added up first:
  *

@@ -47,10 +47,13 @@ struct stage {
 	struct mtr *m;
 	struct volume *volume;
 	uint64_t lob, first, end;
+	struct lob_new *new[LOB_PARTS_MAX]; /* ascending; holes beside them */
+	unsigned new_count;
 	uint64_t join_max;         /* present extents up to this length may be joined */
 	uint32_t extent_max;
 	struct extent old[PRESENT_MAX]; /* ascending; neighbours that touch included */
 	unsigned old_count;
+	uint64_t in_place;         /* blocks written in place, less the old ones that stay */
 	bool complete;             /* no other entry overlaps [first, end) */
 	struct part part[PARTS_MAX]; /* what the interval consists of in the end */
 	unsigned part_count;
@@ -86,7 +89,8 @@ void lob_want_publish(struct mtr *m, uint64_t lob, const struct lob_new *new)
 {
 	lob_want_replace(m, lob, new->first, new->first + new->blocks);
 	for (unsigned i = 0; i < new->space.count; i++)
-		mtr_want_bits(m, new->space.piece[i].start, new->space.piece[i].length);
+		if (!new->in_place[i])
+			mtr_want_bits(m, new->space.piece[i].start, new->space.piece[i].length);
 	if (new->data && is_block_of_groups(&mtr_volume(m)->geo, new->hint))
 		mtr_want_bits(m, new->hint, 1);
 }
@@ -168,7 +172,12 @@ static void add_part(struct stage *s, const struct extent *extent, bool present)
 
 static void add_new(struct stage *s, const struct lob_new *new)
 {
-	struct extent rest = {.first = new->first, .crc = new->crcs};
+	struct extent rest = {
+		.first = new->first,
+		.unwritten = new->crcs == NULL,
+		.crc = new->crcs,
+	};
+	uint32_t longest = rest.unwritten ? UINT32_MAX : s->extent_max;
 
 	for (unsigned i = 0; i < new->space.count; i++) {
 		const struct piece *piece = &new->space.piece[i];
@@ -176,19 +185,20 @@ static void add_new(struct stage *s, const struct lob_new *new)
 
 		rest.start = piece->start;
 		while (left > 0) {
-			rest.length = left < s->extent_max ? left : s->extent_max;
+			rest.length = left < longest ? left : longest;
 			add_part(s, &rest, false);
 			rest.first += rest.length;
 			rest.start += rest.length;
-			rest.crc += rest.length;
+			if (rest.crc)
+				rest.crc += rest.length;
 			left -= rest.length;
 		}
 	}
-	check(rest.first == s->end);
+	check(rest.first == new->first + new->blocks);
 }
 
 /* What lies left of the interval, the new contents, what lies right of it. */
-static void lay_out(struct stage *s, const struct lob_new *new)
+static void lay_out(struct stage *s)
 {
 	for (unsigned i = 0; i < s->old_count; i++) {
 		const struct extent *old = &s->old[i];
@@ -203,8 +213,8 @@ static void lay_out(struct stage *s, const struct lob_new *new)
 			add_part(s, old, true);
 		}
 	}
-	if (new)
-		add_new(s, new);
+	for (unsigned i = 0; i < s->new_count; i++)
+		add_new(s, s->new[i]);
 	for (unsigned i = 0; i < s->shared_count; i++)
 		add_part(s, &s->shared[i], false);
 	for (unsigned i = 0; i < s->old_count; i++) {
@@ -225,11 +235,13 @@ static void lay_out(struct stage *s, const struct lob_new *new)
 static bool may_join(const struct stage *s, const struct part *a, const struct part *b,
 		     uint64_t joined)
 {
-	if (a->extent.unwritten || b->extent.unwritten)
+	if (a->extent.unwritten != b->extent.unwritten)
 		return false;
 	if (extent_end(&a->extent) != b->extent.first ||
 	    a->extent.start + a->extent.length != b->extent.start)
 		return false;
+	if (a->extent.unwritten)
+		return joined + b->extent.length <= UINT32_MAX; /* no CRCs to rewrite */
 	if (joined + b->extent.length > s->extent_max)
 		return false;
 	return (!a->present || a->extent.length <= s->join_max) &&
@@ -311,10 +323,32 @@ static void stage_new_blocks(struct stage *s, const struct lob_new *new)
 	for (unsigned i = 0; i < new->space.count; i++) {
 		const struct piece *piece = &new->space.piece[i];
 
-		mtr_set_bits(s->m, piece->start, piece->length);
+		if (!new->in_place[i])
+			mtr_set_bits(s->m, piece->start, piece->length);
+		if (crcs == NULL)
+			continue;
 		mtr_data(s->m, piece->start, piece->length, crcs);
 		crcs += piece->length;
 	}
+}
+
+/* Does this unwritten extent become a written one where it is? */
+static bool stays_in_place(const struct stage *s, const struct extent *old)
+{
+	for (unsigned n = 0; n < s->new_count && old->unwritten; n++) {
+		uint64_t at = s->new[n]->first;
+
+		for (unsigned i = 0; i < s->new[n]->space.count; i++) {
+			const struct piece *piece = &s->new[n]->space.piece[i];
+
+			if (s->new[n]->in_place[i] && at < extent_end(old) &&
+			    at + piece->length > old->first &&
+			    piece->start + (old->first - at) == old->start)
+				return true;
+			at += piece->length;
+		}
+	}
+	return false;
 }
 
 /* The blocks of an old extent within [first, end). */
@@ -346,6 +380,11 @@ static uint64_t stage_old_blocks(struct stage *s, uint64_t *reached)
 		if (!overlaps(s, old))
 			continue;
 		piece = freed_piece(s, old);
+		if (stays_in_place(s, old)) {
+			freed += piece.length;
+			s->in_place -= piece.length;
+			continue;
+		}
 		if (run.length > 0 && run.start + run.length == piece.start) {
 			run.length += piece.length;
 		} else {
@@ -374,6 +413,26 @@ static void change_shares(struct stage *s, uint64_t start, uint32_t length, int 
 	};
 }
 
+/* Notes, among the changes of `sum`, that the old blocks lose a reference; how many. */
+static uint64_t drop_references(struct stage *s, struct stage *sum)
+{
+	uint64_t freed = 0;
+
+	for (unsigned i = 0; i < s->old_count; i++) {
+		struct piece piece;
+
+		if (!overlaps(s, &s->old[i]))
+			continue;
+		piece = freed_piece(s, &s->old[i]);
+		freed += piece.length;
+		if (stays_in_place(s, &s->old[i]))
+			s->in_place -= piece.length;
+		else
+			change_shares(sum, piece.start, piece.length, -1);
+	}
+	return freed;
+}
+
 /*
  * Drops one reference to each old block.  *reached: as above; with clones in the
  * volume all or nothing, so the caller tries less at once.
@@ -386,37 +445,87 @@ static int release_old_blocks(struct stage *s, uint64_t *freed, uint64_t *reache
 		return 0;
 	}
 	*reached = s->end;
-	*freed = 0;
-	for (unsigned i = 0; i < s->old_count; i++) {
-		struct piece piece;
-
-		if (!overlaps(s, &s->old[i]))
-			continue;
-		piece = freed_piece(s, &s->old[i]);
-		change_shares(s, piece.start, piece.length, -1);
-		*freed += piece.length;
-	}
+	*freed = drop_references(s, s);
 	return lob_stage_shares(s->m, s->change, s->change_count);
+}
+
+/* The same for several, all or nothing; with clones in one sum, as a count takes one edit. */
+static int release_all(struct stage *const *stage, unsigned count, uint64_t *freed)
+{
+	struct stage *sum = stage[0];
+	bool shares = atomic_load(&sum->volume->shares_used); /* INV-SHARE-1 */
+	uint64_t reached;
+
+	*freed = 0;
+	for (unsigned i = 0; i < count; i++) {
+		if (shares) {
+			*freed += drop_references(stage[i], sum);
+			continue;
+		}
+		*freed += stage_old_blocks(stage[i], &reached);
+		if (reached != stage[i]->end)
+			return -E2BIG;
+	}
+	return shares ? lob_stage_shares(sum->m, sum->change, sum->change_count) : 0;
 }
 
 /* ------------------------------------------------------------------ the whole */
 
-static int stage_new(struct stage *s, struct lob_new *new, int64_t *delta)
+static uint64_t blocks_in_place(const struct lob_new *new)
 {
-	uint64_t reached, freed;
+	uint64_t blocks = 0;
+
+	for (unsigned i = 0; i < new->space.count; i++)
+		blocks += new->in_place[i] ? new->space.piece[i].length : 0;
+	return blocks;
+}
+
+/* lob_two_phase off: the data is still to be written. */
+static int write_now(struct stage *s)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; rc == 0 && i < s->new_count; i++)
+		if (s->new[i]->data)
+			rc = lob_classic_write(s->volume, s->new[i]);
+	return rc;
+}
+
+static void count_retries(struct stage *s)
+{
+	for (unsigned i = 0; i < s->new_count; i++) {
+		if (s->new[i]->staged)
+			stat_add(&s->volume->stats, STAT_lob_publish_retries, 1);
+		s->new[i]->staged = true;
+	}
+}
+
+/* Ranges without an extent in common, side by side. */
+static int stage_new(struct stage *const *stage, unsigned count, int64_t *delta)
+{
+	uint64_t freed, blocks = 0;
 	int rc;
 
-	if (!s->complete)
-		return -E2BIG;
-	stage_new_blocks(s, new);
-	rc = release_old_blocks(s, &freed, &reached);
+	for (unsigned i = 0; i < count; i++) {
+		struct stage *s = stage[i];
+
+		if (!s->complete)
+			return -E2BIG;
+		for (unsigned k = 0; k < s->new_count; k++) {
+			stage_new_blocks(s, s->new[k]);
+			blocks += s->new[k]->blocks;
+			s->in_place += blocks_in_place(s->new[k]);
+		}
+	}
+	rc = release_all(stage, count, &freed);
 	if (rc)
 		return rc;
-	if (reached != s->end)
-		return -E2BIG;
-	lay_out(s, new);
-	stage_entries(s);
-	*delta = (int64_t)new->blocks - (int64_t)freed;
+	for (unsigned i = 0; i < count; i++) {
+		check(stage[i]->in_place == 0); /* INV-LOB-8: the range lock sees to it */
+		lay_out(stage[i]);
+		stage_entries(stage[i]);
+	}
+	*delta = (int64_t)blocks - (int64_t)freed;
 	return 0;
 }
 
@@ -484,7 +593,7 @@ static int stage_hole(struct stage *s, int64_t *delta, uint64_t *done)
 	}
 	while (s->old_count > 0 && !overlaps(s, &s->old[s->old_count - 1]))
 		s->old_count--;
-	lay_out(s, NULL);
+	lay_out(s);
 	stage_entries(s);
 	*delta = -(int64_t)freed;
 	*done = s->end;
@@ -501,7 +610,9 @@ static void begin_stage(struct stage *s, struct mtr *m, uint64_t lob, uint64_t f
 	s->end = end;
 	s->join_max = JOIN_BLOCKS_MIN;
 	s->extent_max = EXTENT_BLOCKS_MAX(s->volume->geo.page_size);
+	s->new_count = 0;
 	s->old_count = 0;
+	s->in_place = 0;
 	s->complete = false;
 	s->part_count = 0;
 	s->shared_count = 0;
@@ -512,8 +623,7 @@ int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 		      struct lob_new *new, int64_t *delta, uint64_t *done)
 {
 	struct volume *volume = mtr_volume(m);
-	uint32_t page_size = volume->geo.page_size;
-	struct stage *s = malloc(sizeof(*s) + RECORD_BYTES_MAX(page_size));
+	struct stage *s = malloc(sizeof(*s) + RECORD_BYTES_MAX(volume->geo.page_size));
 	int rc;
 
 	check(lob != 0 && first < end);
@@ -523,24 +633,81 @@ int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 	begin_stage(s, m, lob, first, end);
 	if (new && (uint64_t)new->blocks * JOIN_FACTOR > JOIN_BLOCKS_MIN)
 		s->join_max = (uint64_t)new->blocks * JOIN_FACTOR;
-	if (new && new->data) {
-		rc = lob_classic_write(volume, new);
-		if (rc)
-			goto out;
-	}
-	if (new && new->staged)
-		stat_add(&volume->stats, STAT_lob_publish_retries, 1);
 	if (new)
-		new->staged = true;
+		s->new[s->new_count++] = new;
+	rc = write_now(s);
+	if (rc)
+		goto out;
+	count_retries(s);
 	rc = collect(s);
 	if (rc)
 		goto out;
 	*done = end;
-	rc = new ? stage_new(s, new, delta) : stage_hole(s, delta, done);
+	rc = new ? stage_new(&s, 1, delta) : stage_hole(s, delta, done);
 	if (rc == 0)
 		os_point("lob:staged");
 out:
 	free(s);
+	return rc;
+}
+
+int lob_stage_parts(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
+		    struct lob_new *const *part, unsigned count, int64_t *delta)
+{
+	struct volume *volume = mtr_volume(m);
+	struct stage *s = malloc(sizeof(*s) + RECORD_BYTES_MAX(volume->geo.page_size));
+	uint64_t at = first;
+	int rc;
+
+	check(lob != 0 && first < end && count <= LOB_PARTS_MAX);
+	if (s == NULL)
+		return -ENOMEM;
+	begin_stage(s, m, lob, first, end);
+	for (; s->new_count < count; s->new_count++) {
+		s->new[s->new_count] = part[s->new_count];
+		check(part[s->new_count]->first >= at);
+		at = part[s->new_count]->first + part[s->new_count]->blocks;
+	}
+	check(at <= end);
+	rc = write_now(s);
+	if (rc)
+		goto out;
+	count_retries(s);
+	rc = collect(s);
+	if (rc == 0)
+		rc = stage_new(&s, 1, delta);
+	if (rc == 0)
+		os_point("lob:staged");
+out:
+	free(s);
+	return rc;
+}
+
+static bool have_extent_in_common(const struct stage *left, const struct stage *right)
+{
+	return left->old_count > 0 && right->old_count > 0 &&
+	       left->old[left->old_count - 1].first >= right->old[0].first;
+}
+
+int lob_stage_pair(struct mtr *m, uint64_t lob, struct lob_new *const new[2], int64_t *delta)
+{
+	size_t bytes = sizeof(struct stage) + RECORD_BYTES_MAX(mtr_volume(m)->geo.page_size);
+	struct stage *s[2] = {malloc(bytes), malloc(bytes)};
+	int rc = s[0] && s[1] ? 0 : -ENOMEM;
+
+	for (unsigned i = 0; rc == 0 && i < 2; i++) {
+		begin_stage(s[i], m, lob, new[i]->first, new[i]->first + new[i]->blocks);
+		s[i]->new[s[i]->new_count++] = new[i];
+		rc = write_now(s[i]);
+		if (rc)
+			break;
+		count_retries(s[i]);
+		rc = collect(s[i]);
+	}
+	if (rc == 0)
+		rc = have_extent_in_common(s[0], s[1]) ? -E2BIG : stage_new(s, 2, delta);
+	free(s[0]);
+	free(s[1]);
 	return rc;
 }
 
@@ -603,7 +770,7 @@ static int stage_clone(struct stage *s, const struct lob_source_range *source, i
 		return rc;
 	for (unsigned i = 0; i < s->shared_count; i++)
 		cloned += s->shared[i].length;
-	lay_out(s, NULL);
+	lay_out(s);
 	stage_entries(s);
 	*delta = (int64_t)cloned - (int64_t)freed;
 	return 0;

@@ -223,6 +223,23 @@ static void add_piece(struct space *space, struct reservation *r, const struct g
 	r->blocks += length;
 }
 
+/* May a run of so many blocks be there?  A guess without the latch, wrong only for a moment. */
+static bool may_have(const struct space *space, const struct group *group, uint32_t blocks,
+		     bool thrifty)
+{
+	uint32_t free = atomic_load_explicit(&group->free, memory_order_relaxed);
+	uint32_t longest, whole;
+
+	if (free < blocks)
+		return false;
+	longest = atomic_load_explicit(thrifty ? &group->broken : &group->longest,
+				       memory_order_relaxed);
+	if (longest < blocks)
+		return false;
+	whole = atomic_load_explicit(&group->whole, memory_order_relaxed);
+	return !thrifty || free - whole * space->page_blocks >= blocks;
+}
+
 /* One piece, from the group of `near` onwards, of so many groups. */
 static bool take_one(struct space *space, uint64_t near, uint32_t blocks, bool thrifty,
 		     uint32_t groups, struct reservation *out)
@@ -231,13 +248,14 @@ static bool take_one(struct space *space, uint64_t near, uint32_t blocks, bool t
 	uint32_t number = (uint32_t)(index / space->group_blocks);
 	uint32_t from = (uint32_t)(index % space->group_blocks);
 
+	/* The bitmap page is nobody's neighbour: the group is meant, not the place. */
+	if (from < space->page_blocks)
+		from = UINT32_MAX;
 	for (uint32_t i = 0; i < groups; i++) {
 		struct group *group = &space->group[number];
-		const _Atomic uint32_t *longest = thrifty ? &group->broken : &group->longest;
 		uint32_t first;
 
-		if (atomic_load_explicit(longest, memory_order_relaxed) >= blocks &&
-		    atomic_load_explicit(&group->free, memory_order_relaxed) >= blocks &&
+		if (may_have(space, group, blocks, thrifty) &&
 		    group_take(space, group, from, blocks, thrifty, &first)) {
 			add_piece(space, out, group, first, blocks);
 			return true;
@@ -346,6 +364,16 @@ static bool take_small(struct space *space, uint64_t near, uint32_t blocks, bool
 	return take_one(space, near, blocks, true, groups, out);
 }
 
+/* A piece that has to be broken is broken at its start: two would be lost else. */
+static uint64_t piece_behind(const struct space *space, uint64_t block)
+{
+	uint64_t start = space->volume->geo.groups_start;
+	uint64_t index = (block - start + space->page_blocks - 1) / space->page_blocks;
+	uint64_t next = start + index * space->page_blocks;
+
+	return near_is_sound(space, next) ? next : start;
+}
+
 /* Finds what was claimed. */
 static bool take_claimed(struct space *space, uint32_t blocks, uint64_t hint,
 			 struct reservation *out)
@@ -357,9 +385,12 @@ static bool take_claimed(struct space *space, uint32_t blocks, uint64_t hint,
 		near = atomic_load_explicit(last, memory_order_relaxed);
 	if (!near_is_sound(space, near))
 		near = space->volume->geo.groups_start;
-	if ((blocks < space->page_blocks &&
-	     take_small(space, near, blocks, near == hint, out)) ||
-	    take_there(space, near, blocks, false, out) ||
+	if (blocks < space->page_blocks) {
+		if (take_small(space, near, blocks, near == hint, out))
+			goto found;
+		near = piece_behind(space, near);
+	}
+	if (take_there(space, near, blocks, false, out) ||
 	    take_one(space, near, blocks, false, space->group_count, out))
 		goto found;
 	stat_add(&space->volume->stats, STAT_space_scattered, 1);

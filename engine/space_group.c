@@ -50,6 +50,19 @@ static uint64_t view_word(const struct view *view, uint32_t index)
 	return word;
 }
 
+/* Behind the words from `at` on in which the view has nothing, quickly. */
+static uint32_t skip_words(const struct view *view, uint32_t at, uint32_t end)
+{
+	while (at % WORD_BITS == 0 && end - at >= WORD_BITS) {
+		uint64_t word = view->busy[at / WORD_BITS];
+
+		if (word != UINT64_MAX && (word != 0 || !view->spare_page_blocks))
+			break;
+		at += WORD_BITS;
+	}
+	return at;
+}
+
 /* The first free run at or behind *pos, cut at `end`; *pos moves behind it. */
 static bool next_run(const struct view *view, uint32_t *pos, uint32_t end, struct run *run)
 {
@@ -58,10 +71,16 @@ static bool next_run(const struct view *view, uint32_t *pos, uint32_t end, struc
 
 	run->length = 0;
 	while (at < end && run->length < enough) {
-		uint32_t left = WORD_BITS - at % WORD_BITS;
-		uint64_t word = view_word(view, at / WORD_BITS) >> at % WORD_BITS;
-		uint32_t same;
+		uint32_t left, same;
+		uint64_t word;
 
+		if (run->length == 0) {
+			at = skip_words(view, at, end);
+			if (at >= end)
+				break;
+		}
+		left = WORD_BITS - at % WORD_BITS;
+		word = view_word(view, at / WORD_BITS) >> at % WORD_BITS;
 		if (word & 1) {
 			if (run->length)
 				break;
@@ -213,14 +232,16 @@ bool group_take(struct space *space, struct group *group, uint32_t from, uint32_
 		.spare_page_blocks = thrifty ? space->page_blocks : 0,
 		.enough = length,
 	};
-	uint32_t longest = 0;
+	uint32_t longest = 0, rest;
 	bool found;
 
 	latch_x(&group->latch);
 	if (from >= space->group_blocks)
 		from = group->scan;
+	/* The second part meets runs that go on behind `from` once more, as far as they matter. */
+	rest = length < space->group_blocks - from ? from + length : space->group_blocks;
 	found = find_fit(&view, from, space->group_blocks, length, first, &longest) ||
-		find_fit(&view, 0, space->group_blocks, length, first, &longest);
+		find_fit(&view, 0, rest, length, first, &longest);
 	if (found) {
 		take_locked(space, group, *first, length);
 		group->scan = *first + length < space->group_blocks ? *first + length : 0;

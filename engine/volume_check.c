@@ -5,7 +5,7 @@
  *	every block that a bitmap says is in use has exactly one owner: a bitmap
  *	page, the system page, the log, a tree page, an extent of `lob`, or an entry
  *	of PURGE_EXTENTS; a block inside an entry of `shares` is in as many extents as
- *	that says, and has no other owner
+ *	that says, none of them unwritten, and has no other owner
  */
 #include "engine/volume.h"
 
@@ -138,7 +138,7 @@ static int note_shares(struct owners *owners)
 }
 
 /* The last of those that share a block owns it. */
-static void own_data(struct owners *owners, uint64_t start, uint64_t count)
+static void own_data(struct owners *owners, uint64_t start, uint64_t count, bool unwritten)
 {
 	uint64_t first = start - owners->volume->geo.groups_start;
 
@@ -146,9 +146,13 @@ static void own_data(struct owners *owners, uint64_t start, uint64_t count)
 		own(owners, start, count, "extent");
 		return;
 	}
-	for (uint64_t b = first; b < first + count; b++)
+	for (uint64_t b = first; b < first + count; b++) {
+		if (unwritten && owners->left[b] > 0) /* INV-SHARE-2 */
+			problem(owners->report, "block %" PRIu64 " is unwritten, but shared",
+				owners->volume->geo.groups_start + b);
 		if (owners->left[b] == 0 || --owners->left[b] == 0)
 			own(owners, owners->volume->geo.groups_start + b, 1, "extent");
+	}
 }
 
 static void check_shares(struct owners *owners)
@@ -169,7 +173,8 @@ static void own_extent(struct owners *owners, const void *value, size_t len)
 		return;
 	}
 	memcpy(&extent, value, sizeof(extent));
-	own_data(owners, le64_get(extent.start), le32_get(extent.stored));
+	own_data(owners, le64_get(extent.start), le32_get(extent.stored),
+		 extent.flags & EXTENT_UNWRITTEN);
 }
 
 static void own_purge(struct owners *owners, const void *value, size_t len)

@@ -81,6 +81,16 @@ int core_setattr(struct core *core, view_t view, uint64_t ino, unsigned set,
 		 struct core_attr *attr) must_check;
 
 /*
+ * fallocate(2): blocks for [offset, offset + len), which read as zeros; with PUNCH_HOLE
+ * (and KEEP_SIZE) a hole there, with ZERO_RANGE zeros that have blocks.  The size grows
+ * to the end of the range unless KEEP_SIZE.  EOPNOTSUPP, EFBIG, EISDIR, EINVAL; on ENOSPC
+ * part of the range may have its blocks, and ZERO_RANGE its zeros.
+ */
+enum core_fallocate_mode { CORE_KEEP_SIZE = 1, CORE_PUNCH_HOLE = 2, CORE_ZERO_RANGE = 4 };
+int core_fallocate(struct core *core, view_t view, uint64_t ino, unsigned mode, uint64_t offset,
+		   uint64_t len) must_check;
+
+/*
  * A READ, READDIR or READLINK reached the server: moves atime to now.  RELATIVE
  * only when it is not after mtime or ctime, or is a day old.  ctime stays.
  * Nothing happens on a read-only volume.

@@ -306,7 +306,10 @@ static int write_blocks(struct writing *w, uint64_t offset, const uint8_t *buf, 
 		rc = id_take(volume, COUNTER_LOB, &p.lob);
 	if (rc == 0)
 		rc = prepare_inline(w, first, &p);
-	if (rc == 0)
+	if (rc == 0 && w->record.flags & INODE_PREALLOCATED)
+		rc = lob_prepare_over(volume, p.lob, first, (uint32_t)(end - first), data,
+				      allocation_hint(w), &p.new);
+	else if (rc == 0)
 		rc = lob_prepare(volume, first, (uint32_t)(end - first), data, allocation_hint(w),
 				 0, &p.new);
 	if (rc)

@@ -12,6 +12,7 @@
  *	                  at a block's edge and there are few extents, else it
  *	                  becomes the pending dead range, which reads as a hole
  *	longer            only the size; a pending dead range is drained before
+ *	the same          as shorter, for blocks that were allocated behind the size
  *
  * Each is one mini-transaction with the attributes that the same call sets.  A
  * dead range of moderate size is drained by the call that made it, in
@@ -99,6 +100,7 @@ static void stage_drop(const struct truncating *t, struct mtr *m, struct record 
 	if (record->purge_key == key)
 		record->purge_key = 0; /* was the dead range's, which goes with the LOB */
 	record->lob = 0;
+	record->flags &= ~(uint32_t)INODE_PREALLOCATED;
 	record->blocks = 0;
 	record->dead_first = 0;
 	record->dead_end = 0;
@@ -301,6 +303,7 @@ static int drain_dead_range(struct truncating *t)
 static int truncate_locked(struct truncating *t)
 {
 	int rc = read_record(t);
+	bool cuts;
 
 	if (rc)
 		return rc;
@@ -308,14 +311,15 @@ static int truncate_locked(struct truncating *t)
 		return commit_record(t, stage_size, 0);
 	if (t->size == 0)
 		return drop_contents(t);
-	if (record_has_dead(&t->record) && t->size != t->record.size) {
+	/* To the same size: what was allocated behind it goes. */
+	cuts = t->size < t->record.size ||
+	       (t->size == t->record.size && t->record.flags & INODE_PREALLOCATED);
+	if (record_has_dead(&t->record) && (cuts || t->size > t->record.size)) {
 		rc = drain_dead_range(t);
 		if (rc)
 			return rc;
 	}
-	if (t->size >= t->record.size)
-		return commit_record(t, stage_size, 0);
-	return cut_contents(t);
+	return cuts ? cut_contents(t) : commit_record(t, stage_size, 0);
 }
 
 int truncate_once(struct core *core, void *arg)

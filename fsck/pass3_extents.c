@@ -5,7 +5,8 @@
  * An extent has as many CRCs as blocks, lies in the data area, after its
  * predecessor, and over no fixed page.  Each LOB has one owner: an inode, an
  * attribute with a long value, or a purge record.  A block is used once, or,
- * inside a share, as often as the share's reference count says.
+ * inside a share, as often as the share's reference count says.  Unwritten extents
+ * are in none: they are written in place.
  */
 #include "fsck/walk.h"
 
@@ -346,6 +347,11 @@ static int claim_extent(struct walk *w, const struct extent *e)
 
 			if (rc)
 				return rc;
+			if (e->unwritten)
+				problem(w, FSCK_SHARE_UNWRITTEN,
+					"block %" PRIu64 ": content %" PRIu64
+					", file block %" PRIu64,
+					at, e->lob, e->first + (at - e->start));
 			if (share->start + share->length < stop)
 				stop = share->start + share->length;
 			w->share_claims.at[w->share_claims.count++] = (struct share_claim){

@@ -172,7 +172,12 @@ static void shape_contents(struct inode_edit *edit, const struct shape *shape)
 		inode->lob = le64_make(0);
 		inode->blocks = le64_make(0);
 	}
-	inode->flags = le32_make(tail ? INODE_INLINE : 0);
+	if (tail)
+		inode->flags = le32_make(INODE_INLINE);
+	else if (le64_get(inode->lob))
+		inode->flags = le32_make(le32_get(inode->flags) & INODE_PREALLOCATED);
+	else
+		inode->flags = le32_make(0);
 	edit->len = sizeof(*inode) + tail;
 }
 

@@ -43,6 +43,7 @@ const struct fuse_lowlevel_ops server_ops = {
 	.lseek = op_lseek,
 	.ioctl = op_ioctl,
 	.copy_file_range = op_copy_file_range,
+	.fallocate = op_fallocate,
 	.readdir = op_readdir,
 	.readdirplus = op_readdirplus,
 };

@@ -37,6 +37,8 @@ void op_read(fuse_req_t req, fuse_ino_t node, size_t len, off_t offset, struct f
 void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_t offset,
 	      struct fuse_file_info *fi);
 void op_fsync(fuse_req_t req, fuse_ino_t node, int data_only, struct fuse_file_info *fi);
+void op_fallocate(fuse_req_t req, fuse_ino_t node, int mode, off_t offset, off_t len,
+		  struct fuse_file_info *fi);
 void op_lseek(fuse_req_t req, fuse_ino_t node, off_t offset, int whence, struct fuse_file_info *fi);
 void op_copy_file_range(fuse_req_t req, fuse_ino_t node_in, off_t offset_in,
 			struct fuse_file_info *fi_in, fuse_ino_t node_out, off_t offset_out,

@@ -10,6 +10,7 @@
 #include "fs/server/worker.h"
 
 #include <errno.h>
+#include <linux/falloc.h>
 
 /* "Not implemented": the kernel opens files and directories by itself from then on. */
 void op_open(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi)
@@ -144,4 +145,30 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t node_in, off_t offset_in,
 		reply_status(req, rc);
 	else
 		fuse_reply_write(req, done);
+}
+
+/* FALLOC_FL_* that the core knows; -1: something else was asked for. */
+static int falloc_mode(int mode)
+{
+	int known = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
+
+	if (mode & ~known)
+		return -1;
+	return (mode & FALLOC_FL_KEEP_SIZE ? CORE_KEEP_SIZE : 0) |
+	       (mode & FALLOC_FL_PUNCH_HOLE ? CORE_PUNCH_HOLE : 0) |
+	       (mode & FALLOC_FL_ZERO_RANGE ? CORE_ZERO_RANGE : 0);
+}
+
+void op_fallocate(fuse_req_t req, fuse_ino_t node, int mode, off_t offset, off_t len,
+		  struct fuse_file_info *fi)
+{
+	int known = falloc_mode(mode);
+
+	(void)fi;
+	if (known < 0) {
+		reply_status(req, -EOPNOTSUPP);
+		return;
+	}
+	reply_status(req, core_fallocate(req_core(req), node_view(node), node_ino(node),
+					 (unsigned)known, (uint64_t)offset, (uint64_t)len));
 }

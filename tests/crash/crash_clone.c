@@ -1,12 +1,13 @@
 /*
- * Power cuts while three LOBs are cloned from each other, overwritten, cut, dropped
- * and purged, all in small ranges, so that shares are split, joined, and counted up
+ * Power cuts while three LOBs are cloned from each other, overwritten, cut, allocated,
+ * dropped and purged, all in small ranges, so that shares are split, joined, and counted up
  * and down.
  *
  * The oracle: after each operation, the version of each block of each LOB and the
  * end LSN.  A state cut at any write or flush, with lost, reordered and torn writes,
  * must recover to all LOBs as they were after the last operation below the cut:
- * a clone shares all or nothing, an overwrite of either side leaves the other, a
+ * a clone shares all or nothing, an overwrite of either side leaves the other, also
+ * when it goes into unwritten blocks in place, a
  * dropped LOB frees only what nobody else has.  Counts and bits must be exact
  * (volume_check(), and fsck for some states), before purge has finished what was
  * dropped and after.
@@ -47,7 +48,7 @@ static struct {
 } history;
 
 static struct {
-	uint64_t states, clones, fscks;
+	uint64_t states, clones, allocations, in_place, fscks;
 } totals;
 
 static uint64_t seed;
@@ -74,15 +75,37 @@ static void choose_range(uint64_t *first, uint64_t *end)
 		*end = BLOCKS;
 }
 
+/* What was allocated last, of which part may be unwritten still. */
+static struct {
+	unsigned which;
+	uint64_t first, end;
+} allocated;
+
 static void overwrite(struct volume *v, struct moment *now, unsigned which, uint32_t version)
 {
 	uint64_t first, end;
 
 	choose_range(&first, &end);
-	if (below(5) == 0) {
+	switch (below(6)) {
+	case 0:
 		version = 0;
 		check(lob_rig_hole(v, now->lob[which], first, end, NULL) == 0);
-	} else {
+		break;
+	case 1 ... 2:
+		version = 0;
+		check(lob_rig_allocate(v, now->lob[which], first, (uint32_t)(end - first), NULL) ==
+		      0);
+		allocated.which = which;
+		allocated.first = first;
+		allocated.end = end;
+		totals.allocations++;
+		break;
+	default:
+		if (below(2) && allocated.end > 0) {
+			which = allocated.which;
+			first = allocated.first + below(allocated.end - allocated.first);
+			end = first + 1 + below(allocated.end - first);
+		}
 		check(lob_rig_write(v, now->lob[which], first, (uint32_t)(end - first), version, 0,
 				    NULL) == 0);
 	}
@@ -257,9 +280,11 @@ static void run(uint64_t number)
 	fflush(stdout);
 	seed = number;
 	memset(&history, 0, sizeof(history));
+	memset(&allocated, 0, sizeof(allocated));
 	check(log_flush(v->log, log_next_lsn(v->log)) == 0);
 	dev_record_start(dev);
 	run_operations(v);
+	totals.in_place += stat_read(&v->stats, STAT_lob_write_blocks_in_place);
 	judge_all(dev);
 	check(volume_close(v) == 0);
 }
@@ -274,7 +299,9 @@ int main(int argc, char **argv)
 		for (uint64_t number = 1; number <= 8 * test_scale(); number++)
 			run(number);
 	}
-	printf("%" PRIu64 " states, %" PRIu64 " by fsck, %" PRIu64 " clones\n", totals.states,
-	       totals.fscks, totals.clones);
+	check(given || totals.in_place > 50);
+	printf("%" PRIu64 " states, %" PRIu64 " by fsck, %" PRIu64 " clones, %" PRIu64
+	       " allocations, %" PRIu64 " blocks in place\n",
+	       totals.states, totals.fscks, totals.clones, totals.allocations, totals.in_place);
 	return 0;
 }

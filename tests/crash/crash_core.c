@@ -53,6 +53,10 @@ static const char *const operations[] = {
 	"trunc d/c 0",
 	"trunc d/c 5000",                       /* inside a block */
 	"trunc a 100000",
+	"falloc d/c 8192 40000",                /* holes behind what is there */
+	"punch d/c 3000 14000",                 /* edges inside of blocks */
+	"zero d/c 4096 30000",
+	"create m; copy d/c m",                 /* shared from then on */
 	"rmdir e",
 	"symlink t a-target-of-some-length",
 	"setx a user.new 2000 18",
@@ -76,6 +80,12 @@ static const char *const scenarios[] = {
 	"exchange d/c e; exchange a d/l; sync; exchange d/c a; unlink b; exchange e d",
 	"create p; create q; create r; unlink q; flush; create q; unlink p; sync; flush",
 	"append b 600 32; append b 600 33; append b 600 34; append b 600 35; sync; trunc b 10",
+	"falloc d/c 0 60000; sync; write d/c 20480 4096 37; write d/c 30000 9000 38; sync",
+	"falloc b 0 40000; write b 8192 12288 39; punch b 10000 9000; write b 12288 4096 40",
+	"create v; falloc v 4096 65536; flush; write v 0 9000 41; unlink d/c; purge; sync",
+	"falloc d/c 8192 40000; copy d/c a; sync; write d/c 9000 12000 42; write a 8192 4096 43",
+	"copy d/c a; zero d/c 4096 12288; sync; write d/c 3000 9000 44; punch a 100 9000; sync",
+	"copy d/c a; falloc a 0 60000; unlink d/c; flush; write a 0 30000 45; purge; sync",
 	"hold a; unlink a; unlink d/l; write d/c 0 10 36; drop a; purge; sync",
 };
 

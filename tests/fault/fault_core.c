@@ -129,6 +129,21 @@ static int run_names(struct scene *s)
 	return rc;
 }
 
+static int run_allocation(struct scene *s)
+{
+	struct core *core = rig.core;
+	int rc = core_fallocate(core, VIEW_BASE, s->file, 0, 30000, 100000);
+
+	if (rc == 0)
+		rc = rig_write(&rig, s->file, 36000, buf, 50000);
+	if (rc == 0)
+		rc = core_fallocate(core, VIEW_BASE, s->file, CORE_PUNCH_HOLE | CORE_KEEP_SIZE,
+				    39000, 20000);
+	if (rc == 0)
+		rc = core_fallocate(core, VIEW_BASE, s->file, CORE_ZERO_RANGE, 1000, 140000);
+	return rc;
+}
+
 static int run_contents(struct scene *s)
 {
 	size_t done;
@@ -144,6 +159,8 @@ static int run_contents(struct scene *s)
 		rc = core_read(rig.core, VIEW_BASE, s->file, 0, out, sizeof(out), &done);
 	if (rc == 0)
 		rc = rig_truncate(&rig, s->file, 40001);
+	if (rc == 0)
+		rc = run_allocation(s);
 	if (rc == 0)
 		rc = rig_truncate(&rig, s->file, 8192);
 	if (rc == 0)

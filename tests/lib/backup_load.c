@@ -26,7 +26,7 @@ struct dir_model {
 	bool name[NAMES];
 };
 
-enum kind { PUT, PATCH, CUT, UNLINK, MOVE, XATTR, NAMES_ADD, NAMES_DROP, KINDS };
+enum kind { PUT, PATCH, CUT, ALLOCATE, PUNCH, UNLINK, MOVE, XATTR, NAMES_ADD, NAMES_DROP, KINDS };
 
 struct op {
 	enum kind kind;
@@ -62,6 +62,11 @@ static uint8_t *bytes_of(struct slot *slot)
 	return slot->bytes;
 }
 
+static bool keeps_size(const struct op *op)
+{
+	return op->b % 2;
+}
+
 static void model_apply(struct dir_model *m, const struct op *op)
 {
 	struct slot *a = &m->slot[op->a], *b = &m->slot[op->b % SLOTS], swap;
@@ -86,6 +91,14 @@ static void model_apply(struct dir_model *m, const struct op *op)
 		if (op->len < a->size)
 			memset(bytes_of(a) + op->len, 0, BYTES_MAX - op->len);
 		a->size = op->len;
+		break;
+	case ALLOCATE:
+		if (a->exists && !keeps_size(op) && op->offset + op->len > a->size)
+			a->size = op->offset + op->len;
+		break;
+	case PUNCH:
+		if (a->exists)
+			memset(bytes_of(a) + op->offset, 0, op->len);
 		break;
 	case UNLINK:
 		a->exists = false;
@@ -202,12 +215,18 @@ static int real_apply(struct worker *w, const struct op *op)
 		if (rc == 0)
 			core_forget(rig->core, attr.ino, 1);
 		return rc == -EEXIST ? 0 : rc;
-	case PATCH: case CUT: case XATTR:
+	case PATCH: case CUT: case ALLOCATE: case PUNCH: case XATTR:
 		ino = find(rig, w->dir, name);
 		if (ino == 0)
 			return 0;
 		if (op->kind == CUT)
 			return rig_truncate(rig, ino, op->len);
+		if (op->kind == ALLOCATE || op->kind == PUNCH)
+			return core_fallocate(rig->core, VIEW_BASE, ino,
+					      op->kind == PUNCH ? CORE_PUNCH_HOLE | CORE_KEEP_SIZE
+					      : keeps_size(op)  ? CORE_KEEP_SIZE
+								: 0,
+					      op->offset, op->len);
 		if (op->kind == XATTR)
 			return core_setxattr(rig->core, VIEW_BASE, ino, "user.x",
 					     &(uint32_t){(uint32_t)op->seed | 1}, 4, 0);

@@ -81,31 +81,48 @@ static int replace(struct volume *volume, uint64_t lob, uint64_t first, uint64_t
 	return rc;
 }
 
+/* All of it or nothing. */
+static int publish(struct volume *volume, uint64_t lob, struct lob_new *new, int64_t *delta)
+{
+	uint64_t end = new->first + new->blocks, done;
+	int64_t change;
+	int rc = replace(volume, lob, new->first, end, new, &change, &done);
+
+	if (rc) {
+		lob_abandon(volume, new);
+		return rc;
+	}
+	check(done == end);
+	lob_published(new);
+	if (delta)
+		*delta += change;
+	return 0;
+}
+
 int lob_rig_write(struct volume *volume, uint64_t lob, uint64_t first, uint32_t blocks,
 		  uint32_t version, uint64_t hint, int64_t *delta)
 {
 	uint8_t *data = malloc((size_t)blocks * BLOCK_SIZE);
 	struct lob_new new;
-	int64_t change;
-	uint64_t done;
 	int rc;
 
 	check(data != NULL);
 	for (uint32_t i = 0; i < blocks; i++)
 		lob_rig_fill(data + (size_t)i * BLOCK_SIZE, first + i, version);
-	rc = lob_prepare(volume, first, blocks, data, hint, 0, &new);
+	rc = lob_prepare_over(volume, lob, first, blocks, data, hint, &new);
 	if (rc == 0)
-		rc = replace(volume, lob, first, first + blocks, &new, &change, &done);
+		rc = publish(volume, lob, &new, delta);
 	free(data);
-	if (rc) {
-		lob_abandon(volume, &new);
-		return rc;
-	}
-	check(done == first + blocks);
-	lob_published(&new);
-	if (delta)
-		*delta += change;
-	return 0;
+	return rc;
+}
+
+int lob_rig_allocate(struct volume *volume, uint64_t lob, uint64_t first, uint32_t blocks,
+		     int64_t *delta)
+{
+	struct lob_new new;
+	int rc = lob_prepare_unwritten(volume, first, blocks, 0, &new);
+
+	return rc ? rc : publish(volume, lob, &new, delta);
 }
 
 int lob_rig_clone(struct volume *volume, uint64_t lob, uint64_t source, uint64_t first,

@@ -22,11 +22,14 @@ void lob_rig_fill(uint8_t block[BLOCK_SIZE], uint64_t file_block, uint32_t versi
 uint32_t lob_rig_version(const uint8_t block[BLOCK_SIZE], uint64_t file_block);
 
 /*
- * One atomic write; -ENOSPC and -E2BIG are returned, nothing done.  *delta is
- * added to (may be NULL).
+ * One atomic write, in place where extents are unwritten; -ENOSPC and -E2BIG are
+ * returned, nothing done.  *delta is added to (may be NULL).
  */
 int lob_rig_write(struct volume *volume, uint64_t lob, uint64_t first, uint32_t blocks,
 		  uint32_t version, uint64_t hint, int64_t *delta) must_check;
+/* The range becomes an unwritten extent, whatever is there; its blocks read as version 0. */
+int lob_rig_allocate(struct volume *volume, uint64_t lob, uint64_t first, uint32_t blocks,
+		     int64_t *delta) must_check;
 /*
  * [first, end) of one LOB becomes that of another, block by block at the same place
  * in the file; one atomic piece.

@@ -171,6 +171,19 @@ static int link_name(struct core *core, const struct words *w, const struct core
 	return rc;
 }
 
+static int copy_to(struct core *core, const struct words *w, const struct core_attr *from)
+{
+	struct core_attr to;
+	uint64_t done = 0;
+	int rc = find(core, w->q, &to);
+
+	if (rc)
+		return rc;
+	rc = core_copy(core, VIEW_BASE, from->ino, 0, to.ino, 0, from->size, &done);
+	forget(core, &to);
+	return rc;
+}
+
 static int put_bytes(struct core *core, const struct words *w, const struct core_attr *attr)
 {
 	bool append = w->verb[0] == 'a';
@@ -207,6 +220,13 @@ static int on_inode(struct core *core, const struct words *w)
 		rc = put_bytes(core, &x, &attr);
 	} else if (strcmp(w->verb, "rmx") == 0) {
 		rc = core_removexattr(core, VIEW_BASE, attr.ino, w->q);
+	} else if (strcmp(w->verb, "falloc") == 0) {
+		rc = core_fallocate(core, VIEW_BASE, attr.ino, 0, w->a, w->b);
+	} else if (strcmp(w->verb, "punch") == 0) {
+		rc = core_fallocate(core, VIEW_BASE, attr.ino, CORE_PUNCH_HOLE | CORE_KEEP_SIZE,
+				    w->a, w->b);
+	} else if (strcmp(w->verb, "zero") == 0) {
+		rc = core_fallocate(core, VIEW_BASE, attr.ino, CORE_ZERO_RANGE, w->a, w->b);
 	} else if (strcmp(w->verb, "trunc") == 0) {
 		set.size = w->a;
 		rc = core_setattr(core, VIEW_BASE, attr.ino, CORE_SET_SIZE, &set);
@@ -215,6 +235,8 @@ static int on_inode(struct core *core, const struct words *w)
 		rc = core_setattr(core, VIEW_BASE, attr.ino, CORE_SET_MODE, &set);
 	} else if (strcmp(w->verb, "link") == 0) {
 		rc = link_name(core, w, &attr);
+	} else if (strcmp(w->verb, "copy") == 0) {
+		rc = copy_to(core, w, &attr);
 	} else if (strcmp(w->verb, "fsync") == 0) {
 		rc = core_fsync(core, VIEW_BASE, attr.ino, false);
 	} else if (strcmp(w->verb, "hold") == 0) {
@@ -248,7 +270,7 @@ int script_run(struct core *core, const char *statement)
 	static const char *const of_parent[] = {"create", "mkdir", "symlink", "unlink", "rmdir",
 						"rename", "exchange", "tmplink"};
 	static const char *const with_q[] = {"symlink", "link", "rename", "exchange", "setx",
-					     "rmx"};
+					     "rmx", "copy"};
 	const char *rest;
 	int at = 0;
 

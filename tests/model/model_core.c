@@ -80,6 +80,16 @@ static int do_setattr(struct model *m, uint64_t ino, unsigned set, uint64_t size
 	return core_setattr(m->rig.core, VIEW_BASE, ino, set, &attr);
 }
 
+static int do_allocate(struct model *m, const struct oracle_op *op, uint64_t ino)
+{
+	unsigned mode = op->kind == OP_PUNCH ? CORE_PUNCH_HOLE | CORE_KEEP_SIZE
+					      : op->keep_size ? CORE_KEEP_SIZE : 0;
+
+	if (op->kind == OP_ZERO)
+		mode |= CORE_ZERO_RANGE;
+	return core_fallocate(m->rig.core, VIEW_BASE, ino, mode, op->offset, op->len);
+}
+
 static int do_setxattr(struct model *m, const struct oracle_op *op, uint64_t ino)
 {
 	static uint8_t buf[65536];
@@ -151,6 +161,8 @@ static int do_core(struct model *m, const struct oracle_op *op, uint64_t *made)
 		return do_write(m, op, ino, CORE_WRITE_APPEND);
 	case OP_COPY:
 		return do_copy(m, op, ino2, ino);
+	case OP_ALLOCATE: case OP_PUNCH: case OP_ZERO:
+		return do_allocate(m, op, ino);
 	case OP_TRUNCATE:
 		return do_setattr(m, ino, CORE_SET_SIZE, op->len, 0);
 	case OP_CHMOD:
@@ -258,6 +270,7 @@ static struct oracle_op choose(struct model *m)
 		OP_LINK, OP_LINK, OP_UNLINK, OP_UNLINK, OP_RMDIR, OP_RENAME, OP_RENAME, OP_RENAME,
 		OP_WRITE, OP_WRITE, OP_WRITE, OP_WRITE, OP_WRITE, OP_WRITE, OP_APPEND,
 		OP_COPY, OP_COPY, OP_COPY, OP_COPY,
+		OP_ALLOCATE, OP_ALLOCATE, OP_PUNCH, OP_PUNCH, OP_ZERO,
 		OP_TRUNCATE, OP_CHMOD, OP_SETXATTR, OP_SETXATTR, OP_REMOVEXATTR,
 	};
 	struct oracle_op op = {.kind = kinds[below(m, array_count(kinds))]};
@@ -266,6 +279,7 @@ static struct oracle_op choose(struct model *m)
 	op.mode = (uint32_t)below(m, 01000);
 	op.noreplace = below(m, 4) == 0;
 	op.exchange = !op.noreplace && below(m, 3) == 0;
+	op.keep_size = below(m, 3) == 0;
 	if (op.kind >= OP_WRITE) {
 		op.node = random_node(m);
 		op.name = (uint32_t)below(m, ORACLE_XATTRS_MAX);

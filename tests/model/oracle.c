@@ -321,6 +321,23 @@ static int cut(struct oracle_node *n, uint64_t size)
 	return 0;
 }
 
+/* What fallocate() shows: zeros, and the size. */
+static int allocate(struct oracle_node *n, const struct oracle_op *op)
+{
+	uint64_t end = op->offset + op->len;
+
+	if (n->type != S_IFREG)
+		return n->type == S_IFDIR ? -EISDIR : -EINVAL;
+	if (op->kind != OP_ALLOCATE && op->offset < n->size)
+		memset(n->bytes + op->offset, 0, (end < n->size ? end : n->size) - op->offset);
+	if (op->kind == OP_PUNCH || op->keep_size || end <= n->size)
+		return 0;
+	if (!n->bytes)
+		n->bytes = must(calloc(1, ORACLE_FILE_BYTES_MAX));
+	n->size = end;
+	return 0;
+}
+
 static int set_xattr(struct oracle_node *n, const struct oracle_op *op, bool set)
 {
 	struct oracle_xattr *x = &n->xattr[op->name % ORACLE_XATTRS_MAX];
@@ -356,6 +373,8 @@ int oracle_apply(struct oracle *o, const struct oracle_op *op)
 		return put_bytes(n, n->size, op);
 	case OP_COPY:
 		return copy_bytes(n, o->node[op->node2], op);
+	case OP_ALLOCATE: case OP_PUNCH: case OP_ZERO:
+		return allocate(n, op);
 	case OP_TRUNCATE:
 		return cut(n, op->len);
 	case OP_CHMOD:

@@ -19,7 +19,8 @@
 
 enum oracle_kind {
 	OP_CREATE, OP_MKDIR, OP_SYMLINK, OP_LINK, OP_UNLINK, OP_RMDIR, OP_RENAME,
-	OP_WRITE, OP_APPEND, OP_COPY, OP_TRUNCATE, OP_CHMOD, OP_SETXATTR, OP_REMOVEXATTR,
+	OP_WRITE, OP_APPEND, OP_COPY, OP_ALLOCATE, OP_PUNCH, OP_ZERO, OP_TRUNCATE,
+	OP_CHMOD, OP_SETXATTR, OP_REMOVEXATTR,
 	OP_KINDS
 };
 
@@ -29,6 +30,7 @@ struct oracle_op {
 	uint32_t name;         /* number of a name, or of an xattr */
 	uint32_t node2, name2; /* rename's target, link's inode, a copy's source */
 	bool noreplace, exchange; /* rename */
+	bool keep_size;        /* ranges allocated */
 	uint64_t offset, len, seed;
 	uint64_t offset2;      /* in a copy's source */
 	uint32_t mode;

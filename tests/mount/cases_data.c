@@ -242,28 +242,50 @@ static void holes(void)
 	close(fd);
 }
 
-/* 22: what is not built says so and changes nothing */
-static void unsupported_modes(void)
+static void expect_blocks(int fd, off_t size, blkcnt_t blocks)
 {
-	static const int modes[] = {
-		0, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-		FALLOC_FL_ZERO_RANGE,
-	};
-	static char block[8192];
 	struct stat st;
+
+	expect(fsync(fd) == 0 && fstat(fd, &st) == 0);
+	expect(st.st_size == size && st.st_blocks == blocks * 8);
+}
+
+/* 22 */
+static void allocated_ranges(void)
+{
+	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+	static char block[8192];
+	char found[8192];
 	int fd = make("f", "");
 
 	memset(block, 'x', sizeof(block));
-	expect(write(fd, block, sizeof(block)) == (ssize_t)sizeof(block) && fsync(fd) == 0);
-	for (unsigned i = 0; i < sizeof(modes) / sizeof(*modes); i++) {
-		if (fallocate(fd, modes[i], 0, 4096) != 0)
-			expect(errno == EOPNOTSUPP);
-		else if (modes[i] & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
-			expect_zeros(fd, 0, 4096);
-		expect(fstat(fd, &st) == 0 && st.st_size == 8192);
-	}
-	expect(posix_fallocate(fd, 0, 100000) == 0); /* libc writes instead */
-	expect(fstat(fd, &st) == 0 && st.st_size == 100000);
+	expect(write(fd, block, sizeof(block)) == (ssize_t)sizeof(block));
+	expect(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 1 << 20) == 0);
+	expect_blocks(fd, 8192, 256);
+	expect(lseek(fd, 0, SEEK_HOLE) == 8192);
+	expect(posix_fallocate(fd, 0, 100000) == 0);
+	expect_blocks(fd, 100000, 256);
+	expect_zeros(fd, 8192, 100000);
+	expect(lseek(fd, 8192, SEEK_DATA) == -1 && errno == ENXIO);
+	expect(pwrite(fd, "y", 1, 50000) == 1);
+	expect_blocks(fd, 100000, 256);
+	expect(lseek(fd, 8192, SEEK_DATA) == 49152);
+	expect(fallocate(fd, punch, 100, 8000) == 0);
+	expect(pread(fd, found, sizeof(found), 0) == (ssize_t)sizeof(found));
+	expect(memcmp(found, block, 100) == 0 && memcmp(found + 8100, block, 92) == 0);
+	expect_zeros(fd, 100, 8100);
+	expect(fallocate(fd, punch, 0, 8192) == 0);
+	expect_blocks(fd, 100000, 254);
+	expect(fallocate(fd, FALLOC_FL_ZERO_RANGE, 40000, 100000) == 0);
+	expect_zeros(fd, 0, 140000);
+	expect_blocks(fd, 140000, 254);
+	expect(ftruncate(fd, 140000) == 0);
+	expect_blocks(fd, 140000, 33);
+	expect_errno(fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 0, 4096), EOPNOTSUPP);
+	expect_errno(fallocate(fd, 0, 0, 1ll << 45), ENOSPC);
+	expect_blocks(fd, 140000, 33);
+	expect(ftruncate(fd, 0) == 0);
+	expect_blocks(fd, 0, 0);
 	close(fd);
 }
 
@@ -404,7 +426,7 @@ static const struct case_entry cases[] = {
 	{"gap_after_truncate", gap_after_truncate},
 	{"truncate_on_open", truncate_on_open},
 	{"holes", holes},
-	{"unsupported_modes", unsupported_modes},
+	{"allocated_ranges", allocated_ranges},
 	{"sparse_files", sparse_files},
 	{"time_stamps", time_stamps},
 	{"xattr_limits", xattr_limits},

@@ -140,9 +140,26 @@ static void forget_pages(struct play *p)
 	expect(posix_fadvise(p->fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
 }
 
+static void allocate_somewhere(struct play *p)
+{
+	static const int modes[] = {
+		0, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+		FALLOC_FL_ZERO_RANGE, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
+	};
+	int mode = modes[below(p, sizeof(modes) / sizeof(*modes))];
+	size_t len, offset = choose(p, below(p, 2) ? BLOCK : 1, &len);
+	size_t end = offset + len;
+
+	expect(fallocate(p->fd, mode, (off_t)offset, (off_t)len) == 0);
+	if (!(mode & FALLOC_FL_KEEP_SIZE))
+		extend(p, end);
+	if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE) && offset < p->size)
+		memset(p->copy + offset, 0, (end < p->size ? end : p->size) - offset);
+}
+
 static void step(struct play *p)
 {
-	switch (below(p, 16)) {
+	switch (below(p, 18)) {
 	case 0 ... 3:
 		write_piece(p, p->fd, 1);
 		break;
@@ -164,6 +181,9 @@ static void step(struct play *p)
 		break;
 	case 14:
 		forget_pages(p);
+		break;
+	case 15 ... 16:
+		allocate_somewhere(p);
 		break;
 	default:
 		open_again(p);

@@ -116,7 +116,7 @@ static int use_file(struct storm *s)
 	while (rc == 0 && times-- > 0) {
 		off_t offset = (off_t)below(s, BLOCKS_MAX) * BLOCK;
 
-		switch (below(s, 8)) {
+		switch (below(s, 9)) {
 		case 0:
 			s->what = "truncate";
 			rc = ftruncate(fd, offset);
@@ -132,6 +132,12 @@ static int use_file(struct storm *s)
 		case 4:
 			s->what = "chmod";
 			rc = fchmod(fd, 0600 + (mode_t)below(s, 0100));
+			break;
+		case 6:
+			s->what = "fallocate";
+			rc = fallocate(fd, below(s, 2) ? FALLOC_FL_KEEP_SIZE
+						       : FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				       offset, BLOCK * (1 + (off_t)below(s, 8)));
 			break;
 		case 5:
 			s->what = "lseek";

@@ -38,6 +38,25 @@ serve
 cmp "$work/data" "$mnt/d"
 rm "$mnt/a" "$mnt/c" "$mnt/d"
 
+# What is allocated and not written is a hole in the copy, and the source's own.
+fallocate -l 8M "$mnt/a"
+dd if="$work/data" of="$mnt/a" bs=4096 seek=100 count=50 conv=notrunc,fsync status=none
+cp --sparse=never "$mnt/a" "$mnt/b"
+cp "$mnt/a" "$work/a"
+cmp "$work/a" "$mnt/b"
+dd if="$work/data" of="$mnt/a" bs=4096 seek=120 count=100 conv=notrunc,fsync status=none
+[ "$(counter lob_write_blocks_in_place)" -ge 120 ] || fail 'allocated blocks were not used'
+fallocate -p -o 412345 -l 30000 "$mnt/b"
+dd if=/dev/zero of="$work/a" bs=1 seek=412345 count=30000 conv=notrunc status=none
+cmp "$work/a" "$mnt/b"
+fallocate -z -o 400000 -l 100000 "$mnt/a"
+cmp "$work/a" "$mnt/b"
+unserve
+fsck_clean
+serve
+cmp "$work/a" "$mnt/b"
+rm "$mnt/a" "$mnt/b"
+
 # 1 GiB.
 head -c 67108864 /dev/urandom >"$work/data"
 for i in $(seq 16); do cat "$work/data"; done >"$mnt/big"

@@ -65,8 +65,10 @@ static int change(struct race *race, uint64_t first, uint64_t end, uint32_t vers
 	if (version)
 		rc = lob_rig_write(race->volume, LOB, first, (uint32_t)(end - first), version, 0,
 				   NULL);
-	else
+	else if (first % 2)
 		rc = lob_rig_hole(race->volume, LOB, first, end, NULL);
+	else
+		rc = lob_rig_allocate(race->volume, LOB, first, (uint32_t)(end - first), NULL);
 	if (rc == 0)
 		for (uint64_t b = first; b < end; b++)
 			race->version[b] = version;

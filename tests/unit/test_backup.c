@@ -73,8 +73,31 @@ static void say_nothing(void *arg, const char *line)
 	(void)arg, (void)line;
 }
 
-/* 0, and the load is as it is now; or what restoring has answered. */
-static int restored(const int *fds, unsigned count)
+/* Bytes that a restored volume must have. */
+struct expected_file {
+	const char *name;
+	size_t offset, len;
+	const uint8_t *bytes;
+};
+
+static void expect_file(struct core *core, const struct expected_file *file)
+{
+	uint8_t *found = malloc(file->len);
+	struct core_attr attr;
+	size_t done;
+
+	cr_assert_eq(core_lookup(core, VIEW_BASE, INO_ROOT, file->name, strlen(file->name), &attr),
+		     0);
+	cr_assert_eq(core_read(core, VIEW_BASE, attr.ino, file->offset, found, file->len, &done),
+		     0);
+	cr_assert_eq(done, file->len);
+	cr_assert_eq(memcmp(found, file->bytes, file->len), 0);
+	core_forget(core, attr.ino, 1);
+	free(found);
+}
+
+/* 0, and the load is as it is now, and the file; or what restoring has answered. */
+static int restored_with(const int *fds, unsigned count, const struct expected_file *file)
 {
 	struct session_options fsck = {
 		.mode = MODE_NO, .force = true, .data = true, .print = say_nothing};
@@ -102,9 +125,25 @@ static int restored(const int *fds, unsigned count)
 	cr_assert_eq(volume_open(&volume, dev, &options), 0);
 	cr_assert_eq(core_open(&core, volume), 0);
 	backup_load_check(load, core, now, now);
+	if (file)
+		expect_file(core, file);
 	core_close(core);
 	cr_assert_eq(volume_close(volume), 0);
 	return 0;
+}
+
+static int restored(const int *fds, unsigned count)
+{
+	return restored_with(fds, count, NULL);
+}
+
+static int restored_file(const int *fds, unsigned count, const char *name, size_t offset,
+			 const uint8_t *bytes, size_t len)
+{
+	struct expected_file file = {
+		.name = name, .offset = offset, .len = len, .bytes = bytes};
+
+	return restored_with(fds, count, &file);
 }
 
 TestSuite(backup, .init = setup, .fini = teardown);
@@ -169,6 +208,41 @@ Test(backup, incremental_is_small_when_little_has_changed)
 	cr_assert_eq(little.blocks, 1);
 	cr_assert_geq(full.blocks, 1024);
 	cr_assert_eq(restored(fds, 2), 0);
+}
+
+/*
+ * Blocks that the base has as unwritten are in use there and written, in place, after
+ * it: told by the map, by the leaves for an older base, and by the leaves after a mount.
+ */
+Test(backup, what_is_written_into_allocated_blocks)
+{
+	struct backup_progress base, result;
+	uint64_t ino = rig_file(&rig, INO_ROOT, "large"), in_place;
+	static uint8_t buf[64 * 4096];
+	int fds[4];
+
+	rig_fill(buf, sizeof(buf), 1);
+	cr_assert_eq(core_fallocate(rig.core, VIEW_BASE, ino, 0, 0, 4u << 20), 0);
+	fds[0] = take(-1, &base);
+	in_place = stat_read(&rig.volume->stats, STAT_lob_write_blocks_in_place);
+	cr_assert_eq(rig_write(&rig, ino, 40960, buf, sizeof(buf)), 0);
+	in_place = stat_read(&rig.volume->stats, STAT_lob_write_blocks_in_place) - in_place;
+	cr_assert_eq(in_place, 64);
+	fds[1] = take(fds[0], &result);
+	cr_assert_eq(result.blocks, 64, "by the map");
+	cr_assert_eq(restored_file(fds, 2, "large", 40960, buf, sizeof(buf)), 0);
+	cr_assert_eq(rig_write(&rig, ino, 2u << 20, buf + 1, 4096), 0);
+	fds[2] = take(fds[0], &result);
+	cr_assert_geq(result.blocks, 65, "by the leaves");
+	cr_assert_eq(restored_file((int[]){fds[0], fds[2]}, 2, "large", 40960, buf, sizeof(buf)),
+		     0);
+	cr_assert_eq(volume_sync(rig.volume), 0);
+	rig_reopen(&rig, true);
+	cr_assert_eq(rig_write(&rig, ino, 3u << 20, buf, sizeof(buf)), 0);
+	fds[3] = take(fds[2], &result);
+	cr_assert_eq(restored_file((int[]){fds[0], fds[2], fds[3]}, 3, "large", 3u << 20, buf,
+				   sizeof(buf)),
+		     0);
 }
 
 Test(backup, wrong_order_is_refused)

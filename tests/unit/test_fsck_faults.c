@@ -412,3 +412,20 @@ FAULT(share_count, 313, REPAIRED)
 
 	insert_share(i, start + 3, 4, 2);
 }
+
+/* Two extents name a block, as its share says, but one of them would be written in place. */
+FAULT(share_of_unwritten, 314, STAYS)
+{
+	struct key key;
+	uint64_t start = le64_get(fault_extent(i, fault_lob(i, w->big), 0, &key)->start);
+	struct disk_extent extent = {
+		.start = le64_make(start),
+		.length = le32_make(1),
+		.stored = le32_make(1),
+		.flags = EXTENT_UNWRITTEN,
+	};
+
+	key = image_key_pair(fault_lob(i, w->sparse), 1u << 20);
+	image_insert(i, INDEX_LOB, &key, &extent, sizeof(extent));
+	insert_share(i, start, 1, 2);
+}

@@ -98,6 +98,38 @@ Test(switches, latches)
 	cr_assert_eq(volume_close(v), 0);
 }
 
+/* In place as well: the data waits for the latches, and no block is taken but for holes. */
+Test(switches, unwritten_extents)
+{
+	struct volume *v = seen.v = fresh();
+	uint64_t classic = stat_read(&v->stats, STAT_lob_classic_writes), blocks;
+	int64_t delta = 0;
+
+	seen.written = 0;
+	off(v, TUNABLE_lob_two_phase);
+	cr_assert_eq(lob_rig_allocate(v, LOB, 5, 20, NULL), 0);
+	os_linux_set_point_handler(note_latches);
+	cr_assert_eq(lob_rig_write(v, LOB, 0, BLOCKS, 1, 0, &delta), 0);
+	os_linux_set_point_handler(NULL);
+	cr_assert_eq(seen.written, 1);
+	cr_assert(seen.index_held);
+	cr_assert_eq(delta, BLOCKS - 20);
+	cr_assert_eq(stat_read(&v->stats, STAT_lob_classic_writes), classic + 1);
+	cr_assert_eq(stat_read(&v->stats, STAT_lob_write_blocks_in_place), 20);
+	cr_assert_eq(stat_read(&v->stats, STAT_lob_batch_skips), 0);
+	expect(v, 1);
+	off(v, TUNABLE_lob_batch);
+	cr_assert_eq(lob_rig_allocate(v, LOB, 10, 10, NULL), 0);
+	cr_assert_eq(lob_rig_write(v, LOB, 0, BLOCKS, 2, 0, NULL), 0);
+	cr_assert_eq(stat_read(&v->stats, STAT_lob_write_blocks_in_place), 30);
+	cr_assert_eq(stat_read(&v->stats, STAT_lob_batch_skips), 1);
+	expect(v, 2);
+	lob_rig_extents(v, LOB, &blocks);
+	cr_assert_eq(blocks, BLOCKS);
+	cr_assert_eq(scratch_problems(v), 0);
+	cr_assert_eq(volume_close(v), 0);
+}
+
 /* As a removal leaves it: purge has to free all of the LOB. */
 static void detach(struct volume *v)
 {
