@@ -395,7 +395,8 @@ static int continue_old(struct archive *archive, const struct archive_file *last
 	}
 	if (rc == 0 && archive->out.fd < 0) {
 		if (archive->link.after_lsn < log_found_checkpoint(archive->volume->log)->lsn) {
-			archive->link.gap = true; /* what its data file lacks is in the log no more */
+			/* What its data file lacks is in the log no more. */
+			archive->link.gap = true;
 			return 0;
 		}
 		if (archive->link.after_lsn >= cut)

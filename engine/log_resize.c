@@ -492,9 +492,10 @@ static int begin(struct resize *r)
 
 	if (atomic_compare_exchange_strong(&r->volume->log_use, &use, LOG_USE_RESIZE))
 		return 0;
-	return refuse(r, -EBUSY, use == LOG_USE_BACKUP
-			? "a backup is reading the log; try again when it has come to file data, or end it"
-			: "another resize is under way");
+	if (use == LOG_USE_BACKUP)
+		return refuse(r, -EBUSY, "a backup is reading the log; try again when it has come "
+					 "to the contents of files, or end it");
+	return refuse(r, -EBUSY, "another resize is under way");
 }
 
 int log_resize(struct volume *volume, uint64_t bytes, char why[LOG_RESIZE_TEXT_BYTES])

@@ -279,10 +279,17 @@ Test(archive_resize, inv_arch_3_death_at_any_step)
 		const char *point;
 		unsigned pass;
 	} step[] = {
-		{"resize:bits_set", 0},	    {"resize:frozen", 0},	{"archive:ended", 0},
-		{"resize:generation", 0},   {"archive:move_next", 0},
-		{"log:move_header", 0},	    {"log:move_checkpoint", 0}, {"log:move_checkpoint", 1},
-		{"resize:prepared", 0},	    {"resize:switched", 0},	{"resize:forgetting", 0},
+		{"resize:bits_set", 0},
+		{"resize:frozen", 0},
+		{"archive:ended", 0},
+		{"resize:generation", 0},
+		{"archive:move_next", 0},
+		{"log:move_header", 0},
+		{"log:move_checkpoint", 0},
+		{"log:move_checkpoint", 1},
+		{"resize:prepared", 0},
+		{"resize:switched", 0},
+		{"resize:forgetting", 0},
 		{"resize:bits_cleared", 0},
 	};
 	int fd = backup();
