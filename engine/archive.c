@@ -16,6 +16,7 @@
 #define SYNC_NS 1000000000ull       /* or so long after the last time */
 #define RETRY_NS 5000000000ull      /* a paused archive looks for room */
 #define LOOK_NS 100000000ull
+#define MOVE_WAIT_NS 5000000000ull  /* so long a log that moves waits for a round to end */
 #define RESUME_BYTES (16u << 20)    /* less room than that is not worth a new beginning */
 
 /* ------------------------------------------------------------- on and paused */
@@ -43,7 +44,7 @@ static void pause_archive(struct archive *archive, int error)
 		from);
 	stat_add(&volume->stats, STAT_archive_pauses, 1);
 	archive_out_drop(archive, from);
-	archive->gap = true;
+	archive->link.gap = true;
 	archive->retry_at_ns = os_mono_ns() + RETRY_NS;
 	atomic_store(&archive->paused, true);
 	let_go(archive);
@@ -95,7 +96,7 @@ static void resume_archive(struct archive *archive)
 	message(LOG_NOTICE,
 		"%s: log archive %s: archiving goes on at LSN %" PRIu64 "; log from %" PRIu64
 		" to there is missing", volume->dev->path, archive->dir,
-		atomic_load(&archive->archived), archive->after_lsn);
+		atomic_load(&archive->archived), archive->link.after_lsn);
 	stat_add(&volume->stats, STAT_archive_gaps, 1);
 	atomic_store(&archive->paused, false);
 }
@@ -176,6 +177,82 @@ void archive_help(struct archive *archive, lsn_t lsn)
 		atomic_store(&archive->urgent, true);
 		waitq_wake_all(&archive->volume->hold_queue);
 	}
+}
+
+/* ------------------------------------------------------- a log that moves */
+
+/* Not every field is the log's; only those are looked at. */
+static void note_place(struct archive *archive, const struct geometry *geo)
+{
+	archive->place = *geo;
+}
+
+bool archive_move_begin(struct archive *archive)
+{
+	uint64_t until = os_mono_ns() + MOVE_WAIT_NS;
+
+	for (;;) {
+		uint32_t ticket = waitq_ticket(&archive->moved);
+
+		if (take_turn(archive))
+			break;
+		if (os_mono_ns() >= until)
+			return false;
+		waitq_wait(&archive->moved, ticket, LOOK_NS);
+	}
+	if (!atomic_load(&archive->paused))
+		archive_all(archive);
+	return true;
+}
+
+void archive_move_next(struct archive *archive, uint64_t generation, const struct geometry *geo)
+{
+	struct archive_out *out = &archive->out;
+	int rc;
+
+	if (atomic_load(&archive->paused))
+		return;
+	archive->back = out->at == out->first
+				? archive->link
+				: (struct archive_link){archive->generation, out->at, false};
+	rc = archive_out_end(archive);
+	if (rc == 0) {
+		archive->generation = generation;
+		note_place(archive, geo);
+		rc = archive_out_begin(archive, log_move_lsn(archive->volume->log));
+	}
+	os_point("archive:move_next");
+	if (rc)
+		pause_archive(archive, rc);
+}
+
+/* The move is not made: the file of the old generation goes on, as another one. */
+static void move_back(struct archive *archive)
+{
+	lsn_t at = atomic_load(&archive->archived);
+	int rc;
+
+	archive_out_drop(archive, 0);
+	archive->link = archive->back;
+	rc = archive_out_begin(archive, at);
+	if (rc)
+		pause_archive(archive, rc);
+}
+
+void archive_move_end(struct archive *archive)
+{
+	struct volume *volume = archive->volume;
+	uint64_t was = archive->generation;
+
+	archive->generation = log_epoch(volume->log);
+	if (archive->generation != was || atomic_load(&archive->paused))
+		note_place(archive, &volume->geo);
+	if (!atomic_load(&archive->paused) && archive->generation != was)
+		move_back(archive);
+	else if (!atomic_load(&archive->paused) &&
+		 atomic_load(&archive->archived) < archive->out.first)
+		moved_on(archive, archive->out.first);
+	give_turn(archive);
 }
 
 /* -------------------------------------------------------------- the thread */
@@ -259,6 +336,7 @@ int archive_open(struct archive **out, struct volume *volume, const char *dir, b
 		return -ENOMEM;
 	archive->volume = volume;
 	archive->data = data;
+	archive->place = volume->geo;
 	archive->out.fd = archive->out.data_fd = archive->dir_fd = -1;
 	archive->dir = strdup(dir);
 	archive->bytes = malloc(LOG_MTR_BYTES_MAX);
@@ -311,24 +389,39 @@ static int continue_old(struct archive *archive, const struct archive_file *last
 							archive->volume->log)->lsn))
 			rc = archive_out_end(archive);
 	} else {
-		archive->after_generation = last->generation;
-		archive->after_lsn = last->end;
-		archive->gap = false;
+		archive->link.after_generation = last->generation;
+		archive->link.after_lsn = last->end;
+		archive->link.gap = false;
 	}
 	if (rc == 0 && archive->out.fd < 0) {
-		if (archive->after_lsn < log_found_checkpoint(archive->volume->log)->lsn) {
-			archive->gap = true; /* what its data file lacks is in the log no more */
+		if (archive->link.after_lsn < log_found_checkpoint(archive->volume->log)->lsn) {
+			/* What its data file lacks is in the log no more. */
+			archive->link.gap = true;
 			return 0;
 		}
-		if (archive->after_lsn >= cut)
+		if (archive->link.after_lsn >= cut)
 			return 0;
-		rc = archive_out_begin(archive, archive->after_lsn);
+		rc = archive_out_begin(archive, archive->link.after_lsn);
 	}
 	if (rc == 0)
 		rc = archive_out_write(archive, cut);
 	if (rc == 0)
 		rc = archive_out_end(archive);
 	return rc;
+}
+
+/* Files for moves of the log that were not made (INV-ARCH-3): nothing is in them. */
+static void forget_unmade_moves(struct archive *archive, struct archive_list *list,
+				uint64_t generation)
+{
+	while (list->count > 0) {
+		const struct archive_file *file = &list->file[list->count - 1];
+
+		if (file->generation <= generation || !file->part || file->end > file->first)
+			return;
+		archive_out_remove(archive, file->name);
+		list->count--;
+	}
 }
 
 void archive_recovered(struct archive *archive, lsn_t cut)
@@ -339,12 +432,14 @@ void archive_recovered(struct archive *archive, lsn_t cut)
 	int rc = archive_list_read(&list, archive->dir_fd, archive->dir, archive->volume->sb.uuid);
 
 	archive->generation = found->generation;
-	archive->gap = true;
+	archive->link.gap = true;
+	if (rc == 0)
+		forget_unmade_moves(archive, &list, found->generation);
 	if (rc == 0 && list.count > 0)
 		last = &list.file[list.count - 1];
 	if (last) {
-		archive->after_generation = last->generation;
-		archive->after_lsn = last->end;
+		archive->link.after_generation = last->generation;
+		archive->link.after_lsn = last->end;
 	}
 	if (last && last->generation == found->generation && last->end >= found->lsn)
 		rc = continue_old(archive, last, cut);
@@ -353,11 +448,11 @@ void archive_recovered(struct archive *archive, lsn_t cut)
 			"missing there: %s", archive->volume->dev->path, archive->dir,
 			error_text(rc));
 		archive_out_drop(archive, 0);
-		archive->gap = true;
-	} else if (last && archive->gap) {
+		archive->link.gap = true;
+	} else if (last && archive->link.gap) {
 		message(LOG_WARNING, "%s: log archive %s: log from LSN %" PRIu64 " to %" PRIu64
 			" is missing there", archive->volume->dev->path, archive->dir,
-			archive->after_lsn, cut);
+			archive->link.after_lsn, cut);
 	}
 	archive_list_free(&list);
 }
@@ -369,7 +464,7 @@ void archive_begin(struct archive *archive)
 	archive->generation = log_epoch(archive->volume->log);
 	atomic_store(&archive->begun, true);
 	archive->sync_at_ns = os_mono_ns() + SYNC_NS;
-	stat_add(&archive->volume->stats, STAT_archive_gaps, archive->gap);
+	stat_add(&archive->volume->stats, STAT_archive_gaps, archive->link.gap);
 	rc = take_hold(archive);
 	if (rc)
 		pause_archive(archive, rc);

@@ -20,11 +20,19 @@
  * recovery that follows reads the rest from the log before it begins a new
  * generation.
  *
+ * INV-ARCH-3: a log that moves within a mount (log_resize.h) begins a new generation at
+ * a new LSN, and loses nothing between the two.  The file that says so, the first of
+ * the new generation, is durable before the log's checkpoint blocks are, and after the
+ * superblock has been told of the generation, which so belongs to this move alone.
+ * Whichever of the two generations the next mount finds, its files are complete: if it
+ * is the old one, the other's file is empty, and is removed.
+ *
  *	crash while                     the next mount
  *	NAME.part is written            keeps its whole mtrs, adds what the log has
  *	its end is being written        the same
  *	before the rename               the same
  *	after it                        goes on in a new file of the new generation
+ *	the log moves                   goes on with what it finds (INV-ARCH-3)
  *	paused                          continues, if the log still has all; else a gap
  */
 #ifndef BLINKFS_ENGINE_ARCHIVE_H
@@ -57,6 +65,17 @@ void archive_catch_up(struct archive *archive);
 void archive_round(struct archive *archive, bool retry);
 /* Somebody wants a checkpoint at `lsn`.  Where no thread runs, one round by the caller. */
 void archive_help(struct archive *archive, lsn_t lsn);
+
+/*
+ * The log, frozen and durable, moves (INV-ARCH-3).  begin archives what is missing and
+ * keeps others from archiving until end, which is due if it was true; false: a round has
+ * not ended in time.  next says that the log will have this generation and be at `geo`;
+ * end finds out whether it has.  An error of the directory pauses the archive and does
+ * not hinder the move.
+ */
+bool archive_move_begin(struct archive *archive) must_check;
+void archive_move_next(struct archive *archive, uint64_t generation, const struct geometry *geo);
+void archive_move_end(struct archive *archive);
 
 struct archive_status {
 	const char *dir;

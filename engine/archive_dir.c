@@ -284,7 +284,9 @@ static int compare_files(const void *a, const void *b)
 
 	if (left->generation != right->generation)
 		return left->generation < right->generation ? -1 : 1;
-	return left->first < right->first ? -1 : left->first > right->first;
+	if (left->first != right->first)
+		return left->first < right->first ? -1 : 1;
+	return left->part - right->part; /* an empty one that ended, and the next */
 }
 
 /* Is this the name of one of the volume's files? */

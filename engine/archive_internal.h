@@ -21,6 +21,13 @@ struct archive_out {
 	uint64_t data_bytes;   /* in the .data file */
 };
 
+/* What the next file continues. */
+struct archive_link {
+	uint64_t after_generation;
+	lsn_t after_lsn;
+	bool gap;              /* nothing */
+};
+
 struct archive {
 	struct volume *volume;
 	char *dir;             /* owned */
@@ -37,9 +44,9 @@ struct archive {
 	uint8_t *bytes;        /* of one step: LOG_MTR_BYTES_MAX */
 	uint8_t *blocks;       /* WRITE_BLOCKS_MAX */
 	uint64_t generation;   /* of what is archived now */
-	uint64_t after_generation; /* what the next file continues */
-	lsn_t after_lsn;
-	bool gap;              /* the next file follows nothing */
+	struct geometry place; /* where the log was when that generation began */
+	struct archive_link link;
+	struct archive_link back; /* what it was, if the move is not made */
 	uint64_t retry_at_ns;
 	uint64_t sync_at_ns;
 
@@ -48,6 +55,8 @@ struct archive {
 	struct waitq moved;    /* archived, paused, busy */
 };
 
+/* Its files, whichever there are. */
+void archive_out_remove(struct archive *archive, const char *name);
 /* Creates the file for LSNs from `first` on. */
 int archive_out_begin(struct archive *archive, lsn_t first) must_check;
 /* Goes on with an unfinished one: what is whole in it, at most up to `limit`. */
@@ -56,7 +65,7 @@ int archive_out_resume(struct archive *archive, const struct archive_file *file,
 /* Appends [out.at, to), read from the log, with the data that it names.  Whole mtrs. */
 int archive_out_write(struct archive *archive, lsn_t to) must_check;
 int archive_out_sync(struct archive *archive) must_check;
-/* Ends it where it has been written to; an empty one vanishes. */
+/* Ends it where it has been written to; an empty one vanishes, unless it links generations. */
 int archive_out_end(struct archive *archive) must_check;
 /* After an error: ends it where it was last synced, as well as that is possible. */
 void archive_out_drop(struct archive *archive, lsn_t synced);

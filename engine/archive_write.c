@@ -28,10 +28,14 @@ int archive_out_begin(struct archive *archive, lsn_t first)
 	out->header = (struct disk_archive_header){
 		.generation = le64_make(archive->generation),
 		.first = le64_make(first),
-		.after_generation = le64_make(archive->after_generation),
-		.after_lsn = le64_make(archive->after_lsn),
-		.flags = le32_make((archive->gap ? ARCHIVE_GAP : 0) |
+		.after_generation = le64_make(archive->link.after_generation),
+		.after_lsn = le64_make(archive->link.after_lsn),
+		.flags = le32_make((archive->link.gap ? ARCHIVE_GAP : 0) |
 				   (archive->data ? ARCHIVE_DATA : 0)),
+		.log_start = le64_make(archive->place.log_start),
+		.log_bytes = le64_make(archive->place.log_bytes),
+		.log_other = le64_make(archive->place.other.start),
+		.log_other_blocks = le64_make(archive->place.other.blocks),
 	};
 	memcpy(out->header.uuid, archive->volume->sb.uuid, sizeof(out->header.uuid));
 	archive_name(out->name, out->header.uuid, archive->generation, first);
@@ -142,14 +146,21 @@ static int rename_out(struct archive *archive)
 	return fsync(archive->dir_fd) == 0 ? 0 : -errno;
 }
 
-static void remove_out(struct archive *archive)
+void archive_out_remove(struct archive *archive, const char *name)
 {
 	char path[ARCHIVE_NAME_BYTES + 8];
 
-	snprintf(path, sizeof(path), "%s.part", archive->out.name);
+	snprintf(path, sizeof(path), "%s.part", name);
 	unlinkat(archive->dir_fd, path, 0);
-	snprintf(path, sizeof(path), "%s.data", archive->out.name);
+	snprintf(path, sizeof(path), "%s.data", name);
 	unlinkat(archive->dir_fd, path, 0);
+}
+
+/* Without it, even empty, the next generation's first file would follow nothing. */
+static bool links_generations(const struct archive_out *out)
+{
+	return !(le32_get(out->header.flags) & ARCHIVE_GAP) &&
+	       le64_get(out->header.after_generation) != le64_get(out->header.generation);
 }
 
 static int end_at(struct archive *archive, lsn_t end)
@@ -171,9 +182,9 @@ static int end_at(struct archive *archive, lsn_t end)
 		rc = rename_out(archive);
 	if (rc)
 		return rc;
-	archive->after_generation = archive->generation;
-	archive->after_lsn = end;
-	archive->gap = false;
+	archive->link.after_generation = archive->generation;
+	archive->link.after_lsn = end;
+	archive->link.gap = false;
 	stat_add(&archive->volume->stats, STAT_archive_files, 1);
 	return 0;
 }
@@ -185,8 +196,8 @@ int archive_out_end(struct archive *archive)
 
 	if (out->fd < 0)
 		return 0;
-	if (out->at == out->first)
-		remove_out(archive);
+	if (out->at == out->first && !links_generations(out))
+		archive_out_remove(archive, out->name);
 	else
 		rc = end_at(archive, out->at);
 	if (rc == 0)
@@ -201,7 +212,7 @@ void archive_out_drop(struct archive *archive, lsn_t synced)
 	if (out->fd < 0)
 		return;
 	if (synced <= out->first)
-		remove_out(archive);
+		archive_out_remove(archive, out->name);
 	else
 		(void)!end_at(archive, synced); /* else a .part, which says as much */
 	close_out(out);

@@ -2,6 +2,7 @@
 #include "engine/backup_internal.h"
 
 #include "engine/flush.h"
+#include "engine/log_resize.h"
 #include "engine/page.h"
 #include "engine/replay.h"
 #include "engine/space.h"
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 
 #define EXTENSIONS_MAX 100u
+#define RESIZE_LOOK_NS 20000000ull
 
 int backup_look(struct backup *b)
 {
@@ -201,16 +203,49 @@ static int copy_pages(struct backup *b)
 	return rc;
 }
 
-static int run(struct backup *b)
+/* INV-BAK-4.  A resize that is under way ends first. */
+static int keep_log_in_place(struct backup *b)
 {
-	int rc = put_superblock(b);
+	struct waitq *queue = &b->volume->hold_queue;
+	int rc = 0;
 
+	for (;;) {
+		uint32_t ticket = waitq_ticket(queue);
+
+		if (log_resize_forbid(b->volume))
+			return 0;
+		os_point("backup:resize_under_way");
+		rc = backup_look(b);
+		if (rc)
+			return rc;
+		waitq_wait(queue, ticket, RESIZE_LOOK_NS);
+	}
+}
+
+/* Steps 1 to 4. */
+static int copy_metadata(struct backup *b)
+{
+	int rc = keep_log_in_place(b);
+
+	if (rc)
+		return rc;
+	b->generation = log_epoch(b->volume->log);
+	rc = put_superblock(b);
 	if (rc == 0)
 		rc = begin(b);
 	os_point("backup:begun");
 	if (rc == 0)
 		rc = copy_pages(b);
-	backup_log_stop(b); /* step 4: the log is let go */
+	backup_log_stop(b); /* the log is let go */
+	log_resize_allow(b->volume);
+	os_point("backup:log_let_go");
+	return rc;
+}
+
+static int run(struct backup *b)
+{
+	int rc = copy_metadata(b);
+
 	if (rc == 0)
 		rc = redo(b);
 	backup_log_free(b);
@@ -251,7 +286,6 @@ int backup_run(struct volume *volume, const struct backup_params *params,
 	if (atomic_exchange(&volume->backing_up, true))
 		return -EBUSY;
 	os_random_bytes(b.id, sizeof(b.id));
-	b.generation = log_epoch(volume->log);
 	/* Before c, so before e is chosen (INV-WRITTEN-1). */
 	written_begin(&volume->written, volume->geo.block_count);
 	page_buffer = backup_buffer(volume->geo.page_blocks, &b.page);

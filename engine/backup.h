@@ -15,6 +15,10 @@
  * After step 4 nothing holds the log; from 1 to 6 freed blocks are not given out,
  * so a volume that is full may answer ENOSPC, which is then the truth.
  *
+ * INV-BAK-4: the superblock that is copied says where the log was at e, and the log from
+ * c to e is one stretch of one generation: no resize of the log is under way in steps
+ * 1 to 4 (log_resize_forbid()); one that is, is waited for; one that comes is refused.
+ *
  * INV-BAK-1: whatever way backup_run() ends, nothing is held afterwards.
  * INV-BAK-2: nobody who writes to the volume ever waits for the backup file.
  */

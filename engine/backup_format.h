@@ -38,8 +38,14 @@
  *
  * Which file follows which (INV-ARCH-2): the file that begins where one of the
  * same generation ends; or the first of a later generation that names the end as
- * what it continues.  A file that says ARCHIVE_GAP follows nothing: before it
+ * what it continues.  An empty one may stand in such a chain: a mount in which nothing
+ * was logged, or a log that moved twice.  A file that says ARCHIVE_GAP follows nothing: before it
  * log was lost to the archive, from `after_lsn` of `after_generation` on.
+ *
+ * Where the volume's own log lies is not logged with pages, and blocks that it gives up
+ * become something else.  So each file says where the log was when its generation
+ * began (a log that moves begins one), and REC_LOG_OTHER what it was taking or giving
+ * up from then on: a restored volume gets its log where it was at that LSN.
  */
 #ifndef BLINKFS_ENGINE_BACKUP_FORMAT_H
 #define BLINKFS_ENGINE_BACKUP_FORMAT_H
@@ -115,7 +121,10 @@ struct disk_archive_header {
 	le64 after_lsn;
 	le32 flags;            /* enum archive_flags */
 	le32 reserved0;
-	uint8_t reserved[ARCHIVE_HEADER_BYTES - 80];
+	/* As the superblock says when the generation begins; log_bytes 0: not known. */
+	le64 log_start, log_bytes;
+	le64 log_other, log_other_blocks;
+	uint8_t reserved[ARCHIVE_HEADER_BYTES - 112];
 };
 static_assert(sizeof(struct disk_archive_header) == ARCHIVE_HEADER_BYTES, "archive header");
 

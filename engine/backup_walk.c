@@ -19,6 +19,18 @@
  * Pages that come later begin with a REC_PAGE_INIT in the log; pages that go have a
  * FREE_PAGE there (INV-REPLAY-2).
  *
+ * The root is not on one level throughout: it is raised, and lowered again (tree_merge.c),
+ * by a REC_PAGE_INIT each time; its low fence is empty on any level.  It is copied first
+ * of all, and perhaps again as a page of a level, which is one more version of it.
+ * Raised: what it had is in a new page.  Lowered: the level that it was on is gone, and of
+ * the pages of the level below there was but one, which is DEAD and freed by the same
+ * mtr; the root alone has that level's range, so ranges of a level stay disjoint.  So a
+ * page Q that is on its level from c to e is not the root, nor its child that went, and
+ * of its level there has been some page all the time: the walk of that level finds it.
+ * A level that a search does not find has no such Q, and is done with: the FREE_PAGE of
+ * whatever was there, and of copies that were accepted before, lies below e, which is
+ * chosen after the search has seen the lower root.
+ *
  * A right link is a hint.  It is followed when the page that it names, as found,
  * has the index, the level, and the low fence that is due; anything else (it was
  * merged away, or is being read) is answered by a search from the root.  "As
@@ -175,6 +187,8 @@ static int walk_level(struct backup *b, struct tree *tree, unsigned level, uint6
 			return rc;
 		rc = follow_hint(&w) ? 0 : search(&w);
 		pool_give_tickets(pool, 2);
+		if (rc == -BE_NOTFOUND) /* the root was lowered */
+			return 0;
 		if (rc == 0)
 			rc = accept_page(&w, &last);
 		os_point("backup:page");

@@ -373,6 +373,9 @@ enum log_record {
 	REC_FREE_PAGE = 5,  /* varint page number: earlier records of it are void */
 	REC_REQUEST = 6,    /* reserved: request id and result */
 	REC_NONCE = 7,      /* reserved: 8 bytes */
+	REC_LOG_OTHER = 8,  /* varint start, varint blocks (0: none): with the bits of what the
+			       log takes or gives up; what log_other is from here on, if it
+			       has bits that are set.  For restore; recovery has the superblock */
 
 	REC_PAGE_INIT = 16, /* u8 type, index, level, flags, low_len, low, high_len, high,
 	                     * varint right (bitmap: group) */

@@ -1,11 +1,13 @@
 /* Resizing the log of a volume in use; log_resize.h has the steps and what each leaves. */
 #include "engine/log_resize.h"
 
+#include "engine/archive.h"
 #include "engine/base/message.h"
 #include "engine/base/units.h"
 #include "engine/flush.h"
 #include "engine/mtr.h"
 #include "engine/pool.h"
+#include "engine/redo.h"
 #include "engine/space.h"
 #include "engine/volume.h"
 
@@ -13,6 +15,8 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+
+enum log_use { LOG_USE_NONE, LOG_USE_RESIZE, LOG_USE_BACKUP };
 
 struct blocks {
 	uint64_t start, count; /* count 0: none */
@@ -90,6 +94,7 @@ static int change_bits(struct volume *volume, struct blocks run, bool set)
 	if (rc)
 		return rc;
 	mtr_want_bits(m, run.start, run.count);
+	mtr_want_log(m, redo_record_bytes(21));
 	do {
 		rc = mtr_latch(m);
 		if (rc)
@@ -98,6 +103,7 @@ static int change_bits(struct volume *volume, struct blocks run, bool set)
 			mtr_set_bits(m, run.start, run.count);
 		else
 			mtr_clear_bits(m, run.start, run.count);
+		mtr_log_other(m, set ? run.start : 0, set ? run.count : 0);
 		rc = mtr_commit(m);
 	} while (rc == -BE_AGAIN);
 	if (rc == 0)
@@ -145,6 +151,26 @@ static int give_back(struct volume *volume, struct blocks run)
 	return rc;
 }
 
+/* For restore: from here on they are anybody's. */
+static int note_forgotten(struct volume *volume)
+{
+	struct mtr *m;
+	int rc = mtr_begin(volume, MTR_PRIVILEGED, &m);
+
+	if (rc)
+		return rc;
+	mtr_want_log(m, redo_record_bytes(21));
+	do {
+		rc = mtr_latch(m);
+		if (rc)
+			break;
+		mtr_log_other(m, 0, 0);
+		rc = mtr_commit(m);
+	} while (rc == -BE_AGAIN);
+	mtr_end(m);
+	return rc;
+}
+
 int log_resize_settle(struct volume *volume)
 {
 	struct blocks other = {volume->geo.other.start, volume->geo.other.blocks};
@@ -154,9 +180,11 @@ int log_resize_settle(struct volume *volume)
 	if (other.count == 0)
 		return 0;
 	rc = are_bits_set(volume, other, &set);
-	if (rc)
-		return rc;
-	return set ? give_back(volume, other) : write_other(volume, (struct blocks){0});
+	if (rc == 0 && set)
+		return give_back(volume, other);
+	if (rc == 0)
+		rc = note_forgotten(volume);
+	return rc ? rc : write_other(volume, (struct blocks){0});
 }
 
 /* ---------------------------------------------------------------- planning */
@@ -282,8 +310,33 @@ static int prewrite(struct resize *r)
 	return rc;
 }
 
-/* Steps 5 to 7, the log being empty and nobody else at it. */
-static int switch_over(struct resize *r)
+/* As it will be after the switch. */
+static struct geometry geometry_after(const struct resize *r)
+{
+	struct geometry geo = r->volume->geo;
+
+	geo.log_start = r->after.start;
+	geo.log_bytes = r->after.count * BLOCK_SIZE;
+	geo.other.start = r->left.count ? r->left.start : 0;
+	geo.other.blocks = r->left.count;
+	return geo;
+}
+
+/* Step 5, and the archive knows what comes. */
+static int announce(struct resize *r, uint64_t *generation)
+{
+	struct volume *volume = r->volume;
+	struct geometry geo = geometry_after(r);
+	int rc = volume_change_superblock(volume, raise_generation, generation);
+
+	os_point("resize:generation");
+	if (rc == 0 && volume->archive)
+		archive_move_next(volume->archive, *generation, &geo);
+	return rc;
+}
+
+/* Steps 6 and 7, the log being empty and nobody else at it. */
+static int switch_over(struct resize *r, uint64_t generation)
 {
 	struct volume *volume = r->volume;
 	struct log_place to = {
@@ -291,14 +344,10 @@ static int switch_over(struct resize *r)
 		.offset = r->after.start * BLOCK_SIZE,
 		.size_bytes = r->after.count * BLOCK_SIZE,
 	};
+	const struct geometry after = geometry_after(r);
 	struct log_move *move;
-	uint64_t generation;
-	int rc = volume_change_superblock(volume, raise_generation, &generation);
+	int rc = log_move_prepare(volume->log, &to, generation, &move);
 
-	if (rc)
-		return rc;
-	os_point("resize:generation");
-	rc = log_move_prepare(volume->log, &to, generation, &move);
 	if (rc)
 		return rc;
 	os_point("resize:prepared");
@@ -308,28 +357,48 @@ static int switch_over(struct resize *r)
 	log_move_install(volume->log, move);
 	if (rc)
 		return rc;
-	volume->geo.log_start = r->after.start;
-	volume->geo.log_bytes = r->after.count * BLOCK_SIZE;
-	volume->geo.other.start = r->left.count ? r->left.start : 0;
-	volume->geo.other.blocks = r->left.count;
+	volume->geo.log_start = after.log_start;
+	volume->geo.log_bytes = after.log_bytes;
+	volume->geo.other = after.other;
 	stat_add(&volume->stats, STAT_log_resizes, 1);
 	return 0;
+}
+
+/* Step 4.  The checkpoint follows the archive, which follows what is durable. */
+static int empty_log(struct resize *r, bool *archiving)
+{
+	struct volume *volume = r->volume;
+	int rc = flush_everything(volume->flusher);
+
+	if (rc || !volume->archive)
+		return rc;
+	*archiving = archive_move_begin(volume->archive);
+	if (!*archiving)
+		return refuse(r, -EBUSY, "the log archive has not caught up; try again later");
+	return flush_everything(volume->flusher);
 }
 
 /* Steps 4 to 8. */
 static int switch_frozen(struct resize *r)
 {
 	struct volume *volume = r->volume;
+	bool archiving = false;
+	uint64_t generation;
 	int rc = log_freeze(volume->log);
 
 	if (rc)
 		return rc;
 	os_point("resize:frozen");
-	rc = flush_everything(volume->flusher);
-	flusher_pause(volume->flusher);
+	rc = empty_log(r, &archiving);
 	if (rc == 0)
-		rc = switch_over(r);
-	flusher_resume(volume->flusher);
+		rc = announce(r, &generation);
+	if (rc == 0) {
+		flusher_pause(volume->flusher);
+		rc = switch_over(r, generation);
+		flusher_resume(volume->flusher);
+	}
+	if (archiving)
+		archive_move_end(volume->archive);
 	log_thaw(volume->log);
 	return rc;
 }
@@ -372,6 +441,8 @@ static void finish(struct resize *r)
 
 static int explain(struct resize *r, int rc)
 {
+	if (r->why[0] != '\0')
+		return rc;
 	if (rc == -EBUSY)
 		return refuse(r, rc, "the log is still needed as it is; try again later");
 	if (rc == -EOPNOTSUPP || rc == -EINVAL)
@@ -388,6 +459,8 @@ static int resize(struct resize *r)
 	rc = take(r);
 	if (rc == 0)
 		rc = prewrite(r);
+	if (rc == 0 && r->volume->archive)
+		archive_catch_up(r->volume->archive);
 	if (rc == 0)
 		rc = switch_frozen(r);
 	if (rc) {
@@ -396,6 +469,33 @@ static int resize(struct resize *r)
 	}
 	finish(r);
 	return 0;
+}
+
+/* ----------------------------------------------------------- who is at it */
+
+bool log_resize_forbid(struct volume *volume)
+{
+	unsigned none = LOG_USE_NONE;
+
+	return atomic_compare_exchange_strong(&volume->log_use, &none, LOG_USE_BACKUP);
+}
+
+void log_resize_allow(struct volume *volume)
+{
+	check(atomic_exchange(&volume->log_use, LOG_USE_NONE) != LOG_USE_NONE);
+	waitq_wake_all(&volume->hold_queue);
+}
+
+static int begin(struct resize *r)
+{
+	unsigned use = LOG_USE_NONE;
+
+	if (atomic_compare_exchange_strong(&r->volume->log_use, &use, LOG_USE_RESIZE))
+		return 0;
+	if (use == LOG_USE_BACKUP)
+		return refuse(r, -EBUSY, "a backup is reading the log; try again when it has come "
+					 "to the contents of files, or end it");
+	return refuse(r, -EBUSY, "another resize is under way");
 }
 
 int log_resize(struct volume *volume, uint64_t bytes, char why[LOG_RESIZE_TEXT_BYTES])
@@ -413,11 +513,12 @@ int log_resize(struct volume *volume, uint64_t bytes, char why[LOG_RESIZE_TEXT_B
 		return refuse(&r, -EROFS, "mounted read-only");
 	if (atomic_load(&volume->failed))
 		return refuse(&r, -EIO, "the volume has failed and is read-only");
-	if (atomic_exchange(&volume->log_resizing, true))
-		return refuse(&r, -EBUSY, "another resize is under way");
+	rc = begin(&r);
+	if (rc)
+		return rc;
 	r.before = (struct blocks){volume->geo.log_start, volume->geo.log_bytes / BLOCK_SIZE};
 	if (r.after.count != r.before.count)
 		rc = resize(&r);
-	atomic_store(&volume->log_resizing, false);
+	log_resize_allow(volume);
 	return rc;
 }

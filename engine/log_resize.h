@@ -19,6 +19,10 @@
  * them meanwhile.  Whatever a crash leaves, the blocks of `other` belong to nobody:
  * the next mount clears their bits, if they are set, and then forgets them.
  *
+ * With an archive (archive.h, INV-ARCH-3): it catches up before 4, so that little is left
+ * to do while nobody can write, and once more in 4; between 5 and 6 its file ends and
+ * that of the new generation begins; it goes on before 8.
+ *
  * The switch is one update of the superblock (INV-SB-1), which also raises the log
  * generation (INV-SB-3).  Before it the old log is the one to replay, empty or not;
  * after it the new one, which is empty (INV-LOG-8).  The pause is 4 to 7: what it
@@ -35,6 +39,7 @@
 
 #include "engine/base/check.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,10 +52,19 @@ struct volume;
  * `why` says what and what to do.
  *	-EINVAL   too small for this page size, or too large for any group
  *	-ENOSPC   no room in one piece
- *	-EBUSY    another resize is under way, or the log is still needed
+ *	-EBUSY    another resize is under way, a backup reads the log, or the archive
+ *	          does not come to an end with what it has
  *	-EROFS, -EIO, -ENOMEM
  */
 int log_resize(struct volume *volume, uint64_t bytes, char why[LOG_RESIZE_TEXT_BYTES]) must_check;
+
+/*
+ * A backup takes the superblock, the log from c to e, and the bitmaps as of e: between
+ * forbid and allow no resize changes any of them.  False: one is under way; it wakes
+ * volume->hold_queue when it has ended.
+ */
+bool log_resize_forbid(struct volume *volume) must_check;
+void log_resize_allow(struct volume *volume);
 
 /* While a volume is being opened, with its free map but before anybody uses it. */
 int log_resize_settle(struct volume *volume) must_check;

@@ -38,6 +38,7 @@ static void drop_staged(struct mtr *m)
 	m->values_len = 0;
 	m->bits_count = 0;
 	m->data_count = 0;
+	m->log_other = false;
 	memset(m->counter, 0, sizeof(m->counter));
 }
 
@@ -366,6 +367,13 @@ static void stage_bits(struct mtr *m, uint64_t start, uint64_t count, bool set)
 	if (!room_for(m, (void **)&m->bits, m->bits_count, &m->bits_cap, sizeof(*m->bits)))
 		return;
 	m->bits[m->bits_count++] = (struct bit_run){.start = start, .count = count, .set = set};
+}
+
+void mtr_log_other(struct mtr *m, uint64_t start, uint64_t count)
+{
+	m->log_other = true;
+	m->log_other_start = start;
+	m->log_other_count = count;
 }
 
 void mtr_set_bits(struct mtr *m, uint64_t start, uint64_t count)

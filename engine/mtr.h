@@ -116,6 +116,8 @@ bool mtr_can_clear(struct mtr *m, uint64_t start, uint64_t count);
 bool mtr_bits_pinned(const struct mtr *m);
 /* These blocks were written by this operation (REC_DATA, INV-LOG-5). */
 void mtr_data(struct mtr *m, uint64_t start, uint32_t count, const le32 *crcs);
+/* Says in the log that the volume's log takes or gives up these blocks (REC_LOG_OTHER). */
+void mtr_log_other(struct mtr *m, uint64_t start, uint64_t count);
 /* The system page's counter (raises only). */
 void mtr_counter(struct mtr *m, enum counter counter, uint64_t value);
 

@@ -193,7 +193,7 @@ static bool log_fits(const struct mtr *m)
 		bytes += redo_record_bytes(m->edit[i].key.len + m->edit[i].value_len + 24);
 	for (unsigned i = 0; i < m->data_count; i++)
 		bytes += redo_record_bytes(20 + m->data[i].count * sizeof(le32));
-	bytes += (m->bits_count + COUNTER_COUNT) * redo_record_bytes(21);
+	bytes += (m->bits_count + COUNTER_COUNT + m->log_other) * redo_record_bytes(21);
 	return bytes <= m->redo.reserved;
 }
 
@@ -481,6 +481,15 @@ static void note_data(struct mtr *m)
 	}
 }
 
+static void note_log_other(struct mtr *m)
+{
+	uint8_t *body = m->redo.body;
+	size_t len = varint_put(body, m->log_other_start);
+
+	len += varint_put(body + len, m->log_other_count);
+	redo_note(&m->redo, REC_LOG_OTHER, len);
+}
+
 /* 6. */
 static void tell_space(struct mtr *m)
 {
@@ -514,6 +523,8 @@ static void apply(struct mtr *m)
 		apply_leaf(m, &m->leaf[i]);
 	apply_bits(m);
 	apply_counters(m);
+	if (m->log_other)
+		note_log_other(m);
 	if (m->redo.len > 0) {
 		os_point("mtr:applied");
 		redo_commit(&m->redo);

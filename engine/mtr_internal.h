@@ -90,6 +90,8 @@ struct mtr {
 	struct data_run *data;
 	unsigned data_count, data_cap;
 	uint64_t counter[COUNTER_COUNT]; /* 0 = not staged */
+	bool log_other;
+	uint64_t log_other_start, log_other_count;
 
 	/* From here on mtr_begin() zeroes nothing: counts and flags say what is there. */
 	struct redo redo;

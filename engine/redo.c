@@ -120,6 +120,23 @@ static void place(struct redo *redo, struct log_append *append, struct log_ticke
 	os_point("redo:bitmap_let_go");
 }
 
+/*
+ * When `appended` is called, and what a backup relies on, bits late or not:
+ *
+ *	LSN | (late bits' page let go) | copied | appended | pages stamped, listed | log_listed
+ *
+ * INV-WRITTEN-1 wants the LSN first: it is there.  INV-WRITTEN-2 wants it before
+ * log_listed(): a backup reads the map when everything below e is listed.  Nobody learns
+ * from a page that this mtr is over and misses its bits in the map: for the map, being
+ * listed alone counts.
+ *
+ * A bitmap page that was let go may be copied by a backup (or by the flusher) while the
+ * log has no record of its newest change yet.  It has its LSN, under the latch that it is
+ * copied under; e is chosen when all pages are copied, and the flush up to there waits
+ * for the copies of all records below (INV-LOG-3).  So no copy is newer than e, and the
+ * log that is gathered has all that the other pages of the mtr need; those are latched
+ * until they have their LSN, too.
+ */
 void redo_commit(struct redo *redo)
 {
 	struct log *log = redo->volume->log;

@@ -86,6 +86,20 @@ static int collect_data(struct replay *replay, lsn_t end, const struct log_rec *
 			    (const void *)(rec->body + at + n));
 }
 
+static int collect_log_other(struct replay *replay, const struct log_rec *rec)
+{
+	const struct replay_target *target = replay->target;
+	uint64_t start, blocks;
+	size_t at = varint_get(rec->body, rec->len, &start);
+	size_t n = at ? varint_get(rec->body + at, rec->len - at, &blocks) : 0;
+
+	if (n == 0 || rec->len != at + n)
+		return -BE_DAMAGE;
+	if (target->log_other)
+		target->log_other(target->arg, start, blocks);
+	return 0;
+}
+
 static int collect_record(struct replay *replay, struct change_table *table, lsn_t end,
 			  const struct log_rec *rec, const uint8_t *head)
 {
@@ -94,6 +108,8 @@ static int collect_record(struct replay *replay, struct change_table *table, lsn
 
 	if (rec->type == REC_DATA)
 		return collect_data(replay, end, rec);
+	if (rec->type == REC_LOG_OTHER && end > replay->after)
+		return collect_log_other(replay, rec);
 	/* Its pages may be something else by now. */
 	if (!names_page(rec) || end <= replay->after)
 		return 0;

@@ -30,6 +30,8 @@ struct replay_target {
 	 * write() of pages that were made of such blocks later.  May be NULL.
 	 */
 	int (*data)(void *arg, lsn_t end, uint64_t start, uint32_t count, const le32 *crcs);
+	/* REC_LOG_OTHER.  In LSN order.  May be NULL. */
+	void (*log_other)(void *arg, uint64_t start, uint64_t blocks);
 	void *arg;
 };
 

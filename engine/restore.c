@@ -3,6 +3,7 @@
 
 #include "engine/base/crc32c.h"
 #include "engine/base/message.h"
+#include "engine/base/units.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -237,10 +238,34 @@ static int judge_order(const struct restore *restore, const struct disk_backup_h
 	return 0;
 }
 
+void restore_log_to(struct restore *restore, struct device *log_dev, const char *path)
+{
+	restore->log_dev = log_dev;
+	restore->log_path = path;
+}
+
+/* INV-RST-3. */
+static int judge_log_place(const struct restore *restore, const struct geometry *geo,
+			   const char *name)
+{
+	if (geo->log_external && restore->log_dev == NULL)
+		return refuse(name, "the volume's redo log is on a device of its own; say where "
+				    "the new one shall be with -j LOG", -BE_NOLOG);
+	if (!geo->log_external && restore->log_dev)
+		return refuse(name, "the volume has its redo log inside; leave out -j", -EINVAL);
+	return 0;
+}
+
+int restore_judge_superblock(struct restore *restore)
+{
+	return geometry_decode(&restore->sb, &restore->geo);
+}
+
 static int take_superblock(struct restore *restore, const struct reader *r)
 {
 	const struct disk_superblock *sb = (const void *)r->blocks;
 	struct geometry geo;
+	int rc;
 
 	if (r->count != 1 || geometry_decode(sb, &geo) ||
 	    memcmp(sb->uuid, r->head.uuid, sizeof(sb->uuid)) != 0)
@@ -250,6 +275,9 @@ static int take_superblock(struct restore *restore, const struct reader *r)
 			restore->dev->path, restore->dev->size_bytes / BLOCK_SIZE, geo.block_count);
 		return -BE_TOOSMALL;
 	}
+	rc = judge_log_place(restore, &geo, r->name);
+	if (rc)
+		return rc;
 	restore->sb = *sb;
 	restore->geo = geo;
 	return 0;
@@ -306,25 +334,70 @@ static uint64_t new_generation(const struct restore *restore)
 	return (generation_history(restore->generation) + 1 + step) << 32 | 2;
 }
 
+/* INV-RST-3: as long as it was, on the device that was given for it. */
+static int size_log_device(struct restore *restore)
+{
+	struct device *dev = restore->log_dev;
+	char size[SIZE_TEXT_BYTES];
+	int rc = dev_resize(dev, restore->geo.log_bytes);
+
+	if (rc == -EOPNOTSUPP)
+		rc = dev->size_bytes < restore->geo.log_bytes ? -BE_TOOSMALL : 0;
+	if (rc)
+		message(LOG_ERR, "%s: cannot hold the redo log of %s: %s", dev->path,
+			size_text(restore->geo.log_bytes, size), error_text(rc));
+	return rc;
+}
+
+/* As uuid_generate(3) makes them. */
+static void random_uuid(uint8_t uuid[16])
+{
+	os_random_bytes(uuid, 16);
+	uuid[6] = (uuid[6] & 0x0f) | 0x40;
+	uuid[8] = (uuid[8] & 0x3f) | 0x80;
+}
+
+static int format_log(struct restore *restore, uint64_t generation)
+{
+	const struct geometry *geo = &restore->geo;
+	struct disk_superblock *sb = &restore->sb;
+	int rc;
+
+	if (!restore->log_dev)
+		return log_format(restore->dev, geo->log_start * BLOCK_SIZE, geo->log_bytes,
+				  sb->log_uuid, generation);
+	rc = size_log_device(restore);
+	if (rc)
+		return rc;
+	random_uuid(sb->log_uuid);
+	memset(sb->log_path, 0, sizeof(sb->log_path));
+	if (restore->log_path && strlen(restore->log_path) < sizeof(sb->log_path))
+		memcpy(sb->log_path, restore->log_path, strlen(restore->log_path));
+	return log_format_external(restore->log_dev, geo->log_bytes, sb->log_uuid, sb->uuid,
+				   generation);
+}
+
 static int write_log(struct restore *restore, uint64_t generation)
 {
 	const struct geometry *geo = &restore->geo;
 	struct log_place place = {
-		.dev = restore->dev,
+		.dev = restore->log_dev ? restore->log_dev : restore->dev,
+		.data = restore->log_dev ? restore->dev : NULL,
 		.offset = geo->log_start * BLOCK_SIZE,
 		.size_bytes = geo->log_bytes,
 	};
 	struct log_options options = {.mode = LOG_MODE_PWRITE};
 	struct log *log = NULL;
-	int rc;
+	int rc = format_log(restore, generation - 1);
 
 	memcpy(place.uuid, restore->sb.log_uuid, sizeof(place.uuid));
-	rc = log_format(restore->dev, place.offset, place.size_bytes, place.uuid, generation - 1);
 	if (rc == 0)
 		rc = log_open(&log, &place, generation - 1, generation - 1);
 	if (rc == 0)
 		rc = log_start(log, restore->lsn, generation, &options);
 	log_close(log);
+	if (rc == 0 && restore->log_dev)
+		rc = dev_flush(restore->log_dev);
 	return rc;
 }
 

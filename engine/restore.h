@@ -9,6 +9,10 @@
  *
  * INV-RST-1: what is not the next piece is refused before anything of it is
  * written: another volume, another history, another base, another LSN.
+ * Where the log lay may have changed since the backup; what it gave up is part of files
+ * then.  restore_log() reads from the archive where it was at the LSN that it comes to
+ * (backup_format.h), and restore_finish() writes it there and nowhere else.
+ *
  * INV-RST-2: the volume begins a new history (backup_format.h), and its log is
  * empty and of a generation that was never used.
  *
@@ -28,7 +32,15 @@ int backup_header_read(int fd, const char *name, struct disk_backup_header *out)
 int backup_verify(int fd, const char *name) must_check;
 
 int restore_begin(struct restore **out, struct device *dev) must_check;
-/* -BE_ORDER: not the next piece. */
+/*
+ * INV-RST-3: the log of a volume is where it was.  One that had its log on another device
+ * gets a new one on `log_dev`, which is made as long as it was, with a UUID of its own,
+ * so that no log of the saved volume is ever taken for it; `path` is what the superblock
+ * says of it.  Without that call, or with it for a volume whose log is inside,
+ * restore_apply() refuses.
+ */
+void restore_log_to(struct restore *restore, struct device *log_dev, const char *path);
+/* -BE_ORDER: not the next piece.  -BE_NOLOG, -EINVAL: INV-RST-3. */
 int restore_apply(struct restore *restore, int fd, const char *name) must_check;
 /* Up to the last mtr that ends at or below `until` (UINT64_MAX: all there is). */
 int restore_log(struct restore *restore, const char *dir, lsn_t until) must_check;

@@ -13,6 +13,8 @@
 
 struct restore {
 	struct device *dev;
+	struct device *log_dev;  /* NULL: within the volume */
+	const char *log_path;    /* for the superblock: where that is */
 	struct disk_superblock sb;
 	struct geometry geo;
 	uint8_t id[16];      /* of the newest backup */
@@ -21,6 +23,8 @@ struct restore {
 	uint64_t bad_blocks;
 };
 
+/* The superblock as the state at restore->lsn has it: is it one?  Decodes. */
+int restore_judge_superblock(struct restore *restore) must_check;
 int restore_read_all(int fd, void *buf, size_t len, uint64_t offset) must_check;
 
 #endif

@@ -92,6 +92,34 @@ static int target_data(void *arg, lsn_t end, uint64_t start, uint32_t count, con
 	return dev_write(l->restore->dev, l->blocks, bytes, start * BLOCK_SIZE);
 }
 
+static void target_log_other(void *arg, uint64_t start, uint64_t blocks)
+{
+	struct disk_superblock *sb = &((struct log_replay *)arg)->restore->sb;
+
+	sb->log_other = le64_make(start);
+	sb->log_other_blocks = le64_make(blocks);
+}
+
+/*
+ * A generation begins: the log may be elsewhere (backup_format.h).  Within one, what
+ * the file says of `other` is of its beginning, and the records know better.
+ */
+static int take_log_place(struct log_replay *l, int fd)
+{
+	struct disk_superblock *sb = &l->restore->sb;
+	struct disk_archive_header *header = malloc(sizeof(*header));
+	int rc = header ? archive_header_read(fd, header) : -ENOMEM;
+
+	if (rc == 0 && le64_get(header->log_bytes) > 0) {
+		sb->log_start = header->log_start;
+		sb->log_bytes = header->log_bytes;
+		sb->log_other = header->log_other;
+		sb->log_other_blocks = header->log_other_blocks;
+	}
+	free(header);
+	return rc;
+}
+
 /* -------------------------------------------------------------------- files */
 
 /* The file where the replay goes on, or NULL; *from: where in it. */
@@ -158,6 +186,8 @@ static int apply_file(struct log_replay *l, lsn_t until)
 	l->data_at = 0;
 	if (rc == 0 && (l->file->flags & ARCHIVE_DATA))
 		l->data_fd = archive_open_file(l->dir_fd, l->file->name, ".data", O_RDONLY);
+	if (rc == 0 && l->file->generation != l->restore->generation)
+		rc = take_log_place(l, fd);
 	if (rc == 0)
 		rc = replay_file(l, fd, until);
 	/* Pages that lie in a file have all been there before: nothing can be owed. */
@@ -223,6 +253,7 @@ int restore_log(struct restore *restore, const char *dir, lsn_t until)
 		.read = target_read,
 		.write = target_write,
 		.data = target_data,
+		.log_other = target_log_other,
 		.arg = &l,
 	};
 	memcpy(l.target.tag, restore->sb.uuid, sizeof(l.target.tag));
@@ -235,6 +266,10 @@ int restore_log(struct restore *restore, const char *dir, lsn_t until)
 		message(LOG_ERR, "%s: %s", dir, error_text(rc));
 	if (rc == 0)
 		rc = apply_files(&l, until);
+	if (rc == 0 && restore_judge_superblock(restore) != 0) {
+		message(LOG_ERR, "%s: says of the redo log's place what cannot be", dir);
+		rc = -BE_DAMAGE;
+	}
 	archive_list_free(&l.list);
 	if (l.dir_fd >= 0)
 		close(l.dir_fd);

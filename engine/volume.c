@@ -396,10 +396,11 @@ static int write_back(struct volume *volume)
 	if (atomic_load(&volume->failed))
 		return -EIO;
 	rc = flush_everything(volume->flusher);
-	if (rc == 0 && volume->options.log_scrub && !volume->options.read_only)
-		rc = flusher_scrub_all(volume->flusher);
 	if (rc == 0 && volume->archive)
 		rc = end_archive(volume);
+	/* Last: nothing is held any more. */
+	if (rc == 0 && volume->options.log_scrub && !volume->options.read_only)
+		rc = flusher_scrub_all(volume->flusher);
 	if (rc)
 		return rc;
 	if (atomic_load(&volume->corrupt))

@@ -58,7 +58,7 @@ struct geometry {
 	uint64_t log_start, log_bytes;
 	bool log_external;          /* then log_start is 0, of the other device */
 	uint64_t home_start;        /* up to groups_start: kept for the log, used by it or not */
-	struct {
+	struct geometry_run {
 		uint64_t start, blocks;
 	} other;                    /* blocks in a group that the log is taking or giving up */
 };
@@ -89,7 +89,7 @@ struct volume {
 	_Atomic uint32_t smo;      /* enum smo_mode; each operation looks once */
 	_Atomic bool shares_used;  /* something is, or was, shared (INV-SHARE-1) */
 	_Atomic bool failed;       /* sticky: read-only for the rest of this mount */
-	_Atomic bool log_resizing; /* one at a time */
+	_Atomic unsigned log_use;  /* of enum log_use in log_resize.c: one at a time */
 	_Atomic bool corrupt;      /* corruption was met; the superblock will say so */
 	lsn_t recovered_lsn;       /* the cut of this mount's recovery */
 	struct incomplete_split {  /* met by recovery, completed before open returns */

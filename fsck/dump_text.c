@@ -310,6 +310,7 @@ static const char *record_name(uint8_t type)
 		[REC_PAD] = "pad",
 		[REC_DATA] = "data",
 		[REC_FREE_PAGE] = "free_page",
+		[REC_LOG_OTHER] = "log_other",
 		[REC_REQUEST] = "request",
 		[REC_NONCE] = "nonce",
 		[REC_PAGE_INIT] = "page_init",

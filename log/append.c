@@ -98,10 +98,15 @@ static lsn_t checkpoint_wanted_locked(struct log *log, uint64_t bytes)
 	return end > log->shape.capacity ? end - log->shape.capacity : 0;
 }
 
-/* Space that is being zeroed counts as not yet free (INV-LOG-9). */
+/*
+ * Space that is being zeroed counts as not yet free (INV-LOG-9).  The limit is looked
+ * at under the latch: since the caller, or a waiter, was judged the log may have become
+ * smaller, and an empty one has room for more than can be promised again and again.
+ */
 static bool space_has_room_locked(struct log *log, uint64_t bytes)
 {
-	return !log->frozen && buffer_has_room_locked(log, bytes) &&
+	return !log->frozen && bytes <= log_reserve_max(log) &&
+	       buffer_has_room_locked(log, bytes) &&
 	       log_promised_end_locked(log, bytes) <= log->scrubbing &&
 	       checkpoint_wanted_locked(log, bytes) <= atomic_load(&log->checkpoint_lsn);
 }
@@ -214,7 +219,11 @@ static int reserve_in_turn(struct log *log, struct log_waiter *waiter)
 		latch_x(&log->latch);
 		if (!waiter->granted)
 			wake = grant_waiters_locked(log);
-		/* The log may have become smaller meanwhile. */
+		/*
+		 * The log may have become smaller meanwhile.  Nobody is granted more than the
+		 * limit, so such a waiter stands in front until it is woken as the first one
+		 * (log_thaw() wakes it): it leaves, and wakes who is first then.
+		 */
 		if (!waiter->granted && waiter->bytes > log_reserve_max(log))
 			err = -EINVAL;
 		if (!waiter->granted && (err || atomic_load(&log->dead)))

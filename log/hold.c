@@ -73,6 +73,15 @@ bool log_release(struct log *log, enum log_holder who)
 	return kept_back;
 }
 
+void log_holds_move_locked(struct log *log, lsn_t lsn)
+{
+	for (unsigned i = 0; i < LOG_HOLDERS; i++)
+		if (atomic_load(&log->hold[i]) != LSN_NONE)
+			atomic_store(&log->hold[i], lsn);
+	log->checkpoint_next = lsn;
+	log->hold_kept_back = false;
+}
+
 bool log_was_held(struct log *log)
 {
 	return atomic_load(&log->was_held);

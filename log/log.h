@@ -296,10 +296,12 @@ void log_thaw(struct log *log);
  * another size: it has a header in each of two places, and the superblock's size
  * tells which one counts; its two checkpoint blocks are right for both sizes.
  * Whatever bytes lie in the new place are told by the generation.
- * -EBUSY: not empty.  -EOPNOTSUPP: not possible in this mode.  After any other
- * error the log is dead.
+ * -EBUSY: not empty, or held by a backup.  -EOPNOTSUPP: not possible in this mode.
+ * After any other error the log is dead.
  */
 struct log_move;
+/* Where the log will begin after a move that is made now, while it is frozen and empty. */
+lsn_t log_move_lsn(struct log *log);
 int log_move_prepare(struct log *log, const struct log_place *to, uint64_t generation,
 		     struct log_move **out) must_check;
 void log_move_install(struct log *log, struct log_move *move);

@@ -347,5 +347,7 @@ int log_checkpoint_write(struct log *log, lsn_t lsn, lsn_t marked) must_check;
 void log_holds_init(struct log *log);
 /* As far as the holds allow a checkpoint at `lsn`; no hold begins below the result afterwards. */
 lsn_t log_checkpoint_allowed(struct log *log, lsn_t lsn);
+/* The log has moved (INV-LOG-11).  Latch held. */
+void log_holds_move_locked(struct log *log, lsn_t lsn);
 
 #endif

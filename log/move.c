@@ -20,6 +20,12 @@
  * header goes where the one in use is not (LOG_HEADER_1 or 0); they are told apart
  * by size, which differs.
  *
+ * INV-LOG-11: holds go to the new LSN with everything else.  Whoever holds has read all
+ * that was there before, since the checkpoint stands where its hold does; the bytes
+ * from there to the new LSN exist in no log.  He has to know of the move, since what
+ * comes is of another epoch: the archive begins a new file (archive.h), a backup
+ * forbids the move (log_resize.h).
+ *
  * crash before the switch: the superblock names the old size, whose header and one
  * of whose checkpoint blocks are good.  After it: the same of the new one.
  */
@@ -91,9 +97,11 @@ static bool is_empty(struct log *log)
 
 	latch_x(&log->latch);
 	check(log->frozen);
+	/* An archive follows (INV-LOG-11); what a backup reads is one stretch of one epoch. */
 	empty = log->reserved == 0 && !log->in_flight && log->group_start == next &&
 		atomic_load(&log->durable_lsn) == next && atomic_load(&log->marked_lsn) == next &&
-		atomic_load(&log->checkpoint_lsn) == next;
+		atomic_load(&log->checkpoint_lsn) == next &&
+		atomic_load(&log->hold[LOG_HOLD_BACKUP]) == LSN_NONE;
 	unlatch_x(&log->latch);
 	return empty;
 }
@@ -203,10 +211,15 @@ static void move_free(struct log_move *move)
 	free(move);
 }
 
+lsn_t log_move_lsn(struct log *log)
+{
+	return lsn_round_up(atomic_load(&log->next_lsn), LOG_BLOCK_MAX);
+}
+
 int log_move_prepare(struct log *log, const struct log_place *to, uint64_t generation,
 		     struct log_move **out)
 {
-	lsn_t lsn = lsn_round_up(atomic_load(&log->next_lsn), LOG_BLOCK_MAX);
+	lsn_t lsn = log_move_lsn(log);
 	struct log_move *move;
 	int err;
 
@@ -264,6 +277,7 @@ void log_move_install(struct log *log, struct log_move *move)
 	atomic_store(&log->durable_lsn, move->lsn);
 	atomic_store(&log->marked_lsn, move->lsn);
 	atomic_store(&log->checkpoint_lsn, move->lsn);
+	log_holds_move_locked(log, move->lsn);
 	log_publish(log);
 	unlatch_x(&log->latch);
 	move->buffer = NULL;

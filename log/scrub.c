@@ -12,6 +12,10 @@
  * under way nothing above its start is granted (log->scrubbing), and it begins only
  * above all that had been granted before: an append is never overwritten.
  *
+ * Archive and backup read what is at or above their holds (hold.c).  The newest
+ * checkpoint is at or below every hold, and a batch ends below the older one's lap, so
+ * what is zeroed was below both checkpoints in the lap before, hence below the holds.
+ *
  * What is there is looked at first: a log that was scrubbed before it was closed
  * is read once by the next mount, and not written.
  *
@@ -38,6 +42,8 @@ static bool batch_begin(struct log *log, lsn_t *from, lsn_t *to)
 
 	latch_x(&log->latch);
 	newer = atomic_load(&log->checkpoint_lsn);
+	for (unsigned i = 0; i < LOG_HOLDERS; i++)
+		check(atomic_load(&log->hold[i]) >= newer);
 	limit = log->checkpoint_older < newer ? log->checkpoint_older : newer;
 	limit = (limit + log->shape.capacity) / block * block;
 	*from = log_promised_end_locked(log, 0);

@@ -1,9 +1,11 @@
 /*
- * blinkfs restore [-fq] [--log DIR [--until LSN]] BACKUP... VOLUME
+ * blinkfs restore [-fq] [-j LOG] [--log DIR [--until LSN]] BACKUP... VOLUME
  * blinkfs restore --check BACKUP...
  *
  * A volume in a file is made under the name VOLUME.partial and renamed when it
- * is complete; one on a block device cannot be mounted before it is (restore.h).
+ * is complete; one on a block device cannot be mounted before it is (restore.h).  A
+ * redo log of its own is made in place: until the volume that knows it is complete,
+ * it is nobody's.
  */
 #include "fs/server/backup.h"
 
@@ -27,14 +29,15 @@
 #define EXIT_USAGE 2
 
 static const char usage[] =
-	"usage: blinkfs restore [-fq] [--log DIR [--until LSN]] BACKUP... VOLUME\n"
+	"usage: blinkfs restore [-fq] [-j LOG] [--log DIR [--until LSN]] BACKUP... VOLUME\n"
 	"       blinkfs restore --check BACKUP...\n"
 	"Makes a volume of a full backup and the incremental ones that follow it.\n"
 	"\n"
+	"  -j LOG       the file or device for the redo log, where the volume had one\n"
 	"  --log DIR    then replays the log archive in DIR (with file data)\n"
 	"  --until LSN  no further than that\n"
 	"  --check      only reads the backups and compares every checksum\n"
-	"  -f           replace VOLUME if it exists; write to a block device\n"
+	"  -f           replace VOLUME, and LOG, if they exist; write to a block device\n"
 	"  -q           say nothing unless something is wrong\n";
 
 struct call {
@@ -47,6 +50,10 @@ struct call {
 	char *partial;       /* owned; NULL: a block device */
 	struct device *lock; /* of the volume that is replaced */
 	struct device *dev;
+	const char *log_path;  /* -j */
+	char *log_absolute;    /* owned */
+	bool log_created;
+	struct device *log_dev;
 };
 
 static int fail(const char *what, const char *why)
@@ -169,6 +176,55 @@ static int open_target(struct call *call, uint64_t bytes)
 	return create(call, bytes);
 }
 
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+	return S_ISBLK(a->st_mode) ? S_ISBLK(b->st_mode) && a->st_rdev == b->st_rdev
+				   : a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* The log's file gets its size when the backup has told it. */
+static int open_log(struct call *call)
+{
+	struct stat st, volume;
+	int fd;
+
+	if (call->log_path == NULL)
+		return 0;
+	if (stat(call->log_path, &st) == 0) {
+		if (stat(call->volume, &volume) == 0 && same_file(&st, &volume))
+			return fail(call->log_path, "is the volume itself");
+		if (!call->replace)
+			return fail(call->log_path, "exists; replace it with -f");
+	} else {
+		fd = open(call->log_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (fd < 0 || ftruncate(fd, BLOCK_SIZE) != 0) {
+			int rc = fail(call->log_path, strerror(errno));
+
+			if (fd >= 0)
+				close(fd);
+			return rc;
+		}
+		call->log_created = true;
+		close(fd);
+	}
+	call->log_absolute = realpath(call->log_path, NULL);
+	if (call->log_absolute == NULL)
+		return fail(call->log_path, strerror(errno));
+	if (strlen(call->log_absolute) >= LOG_PATH_BYTES)
+		message(LOG_WARNING, "%s: a path of this length is not remembered; mount with "
+				     "-o log=PATH", call->log_path);
+	return open_device(call->log_path, &call->log_dev);
+}
+
+static void close_log(struct call *call, int exit_code)
+{
+	if (call->log_dev)
+		dev_close(call->log_dev);
+	if (exit_code && call->log_created)
+		unlink(call->log_path);
+	free(call->log_absolute);
+}
+
 static int close_target(struct call *call, int exit_code)
 {
 	if (call->dev)
@@ -193,7 +249,8 @@ static int apply_backup(struct restore *restore, const char *path)
 	if (fd >= 0)
 		close(fd);
 	/* Of the rest it has been said what is wrong. */
-	if (rc && rc != -BE_ORDER && rc != -BE_DAMAGE && rc != -BE_NOVOLUME && fd >= 0)
+	if (rc && rc != -BE_ORDER && rc != -BE_DAMAGE && rc != -BE_NOVOLUME && rc != -BE_NOLOG &&
+	    rc != -EINVAL && fd >= 0)
 		fail(path, error_text(rc));
 	return rc;
 }
@@ -203,6 +260,8 @@ static int restore_all(struct call *call, lsn_t *lsn)
 	struct restore *restore = NULL;
 	int rc = restore_begin(&restore, call->dev);
 
+	if (rc == 0 && call->log_dev)
+		restore_log_to(restore, call->log_dev, call->log_absolute);
 	for (int i = 0; i < call->count && rc == 0; i++)
 		rc = apply_backup(restore, call->backup[i]);
 	if (rc == 0 && call->log_dir)
@@ -228,12 +287,17 @@ static int make_volume(struct call *call)
 	if (exit_code == 0) {
 		exit_code = open_target(call, le64_get(head->block_count) * BLOCK_SIZE);
 		if (exit_code == 0)
+			exit_code = open_log(call);
+		if (exit_code == 0)
 			exit_code = restore_all(call, &lsn);
 		exit_code = close_target(call, exit_code);
+		close_log(call, exit_code);
 	}
 	free(head);
 	if (exit_code == 0 && !call->quiet)
-		printf("%s: restored, state at LSN %" PRIu64 "\n", call->volume, lsn);
+		printf("%s: restored, state at LSN %" PRIu64 "%s%s\n", call->volume, lsn,
+		       call->log_path ? "; its redo log is " : "",
+		       call->log_path ? call->log_path : "");
 	return exit_code;
 }
 
@@ -251,11 +315,12 @@ static int parse(int argc, char **argv, struct call *call)
 	char *end;
 
 	call->until = UINT64_MAX;
-	while ((option = getopt_long(argc, argv, "fqh", words, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "fqhj:", words, NULL)) != -1) {
 		switch (option) {
 		case 'f': call->replace = true; break;
 		case 'q': call->quiet = true; break;
 		case 'c': call->check = true; break;
+		case 'j': call->log_path = optarg; break;
 		case 'l': call->log_dir = optarg; break;
 		case 'u':
 			errno = 0;

@@ -80,3 +80,39 @@ head -c 1M /dev/urandom >"$mnt/file"
 unserve
 fails 1 'holds no file data' "$blinkfs" restore --log "$work" "$work/plain" "$work/new"
 [ ! -e "$work/new" ] && [ ! -e "$work/new.partial" ] || fail 'something was left behind'
+
+# The log gets other sizes and places under load, with the archive behind it.
+mkdir "$work/moving"
+volume 96M -l 4M
+serve -o "log_archive=$work/moving,log_archive_data"
+"$blinkfs" backup -q "$mnt" "$work/before"
+(
+	for i in $(seq 300); do
+		head -c 20000 /dev/urandom >"$mnt/load$i"
+		[ $((i % 3)) -ne 0 ] || rm "$mnt/load$((i - 1))"
+	done
+) &
+load=$!
+for size in 16M 8M 24M 3M 4M; do "$blinkfs" log-resize "$mnt" "$size"; done
+wait "$load"
+same "$(stat_of .counters.log_resizes)" 5
+same "$(stat_of .archive.paused)" false
+mkdir "$work/expected"
+cp "$mnt"/load* "$work/expected"
+"$blinkfs" sync "$mnt"
+moment=$(stat_of .log.durable_lsn)
+rm "$mnt"/load*
+"$blinkfs" log-resize "$mnt" 12M
+kill -9 "$server"
+server_ended 137 2>/dev/null
+serve -o "log_archive=$work/moving,log_archive_data"
+! grep -q 'is missing there' "$log" || fail 'a gap where nothing was lost'
+unserve
+"$blinkfs" restore -q -f --log "$work/moving" --until "$moment" "$work/before" "$work/restored"
+"$blinkfs" restore -q -f --log "$work/moving" "$work/before" "$work/restored2"
+"$fsck" -n -f --data "$work/restored2" >"$work/fsck.log" || fail 'the restored volume is damaged'
+image=$work/restored
+serve
+diff -r "$work/expected" "$mnt" || fail 'the moment differs'
+unserve
+fsck_clean

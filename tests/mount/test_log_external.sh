@@ -108,3 +108,33 @@ if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ] && [ -w /dev/shm ]; then
 	unserve
 	fsck_clean
 fi
+
+# --- restored: the log gets a place again, and is not taken for the saved volume's
+rm -f "$image" "$jlog" "$work/bak" "$work/new" "$work/newlog"
+volume 64M -l 8M -j "$jlog"
+serve
+echo kept >"$mnt/kept"
+"$blinkfs" backup -q "$mnt" "$work/bak"
+unserve
+fails 1 'redo log is on a device of its own; say where .* -j LOG' \
+	"$blinkfs" restore "$work/bak" "$work/new"
+fails 1 'exists; replace it with -f' "$blinkfs" restore -j "$jlog" "$work/bak" "$work/new"
+[ ! -e "$work/new" ] && [ ! -e "$work/new.partial" ] || fail 'something was left behind'
+"$blinkfs" restore -j "$work/newlog" "$work/bak" "$work/new" | grep -q "redo log is $work/newlog" ||
+	fail 'restore does not say where the log is'
+same "$(stat -c %s "$work/newlog")" $((8 << 20))
+"$fsck" -n -f --data "$work/new" >/dev/null
+fails 1 'a former redo log of' "$blinkfs" -o "log=$jlog" "$work/new" "$mnt"
+image=$work/new
+serve
+same "$(cat "$mnt/kept")" kept
+same "$(figure external)" true
+unserve
+"$mkfs" -q -s 64M "$work/inside"
+image=$work/inside
+serve
+"$blinkfs" backup -q "$mnt" "$work/bak2"
+unserve
+fails 1 'has its redo log inside; leave out -j' \
+	"$blinkfs" restore -j "$work/newlog2" "$work/bak2" "$work/new2"
+[ ! -e "$work/newlog2" ] && [ ! -e "$work/new2" ] || fail 'something was left behind'

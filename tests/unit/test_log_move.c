@@ -259,6 +259,74 @@ Test(log_move, a_reservation_that_no_longer_fits_is_refused)
 	dev_close(dev);
 }
 
+/*
+ * An empty log of the new size has room for more than may be promised.
+ */
+Test(log_move, a_reservation_above_the_new_limit_that_would_fit_is_refused)
+{
+	struct device *dev = format(false);
+	struct log *log = start(dev, LOG_MODE_PWRITE);
+	struct logrig_waiter waiter = {.log = log};
+	struct log_place to = place(dev, 0, SIZE_LARGER);
+	struct log_move *prepared;
+	struct os_thread thread;
+	uint64_t limit;
+
+	/* Large first, to learn the limit of the small one. */
+	limit = log_reserve_max(log);
+	move(log, 0, SIZE_LARGER, 3);
+	cr_assert_gt(log_reserve_max(log), limit);
+	to.size_bytes = SIZE_LARGE;
+	cr_assert_eq(log_freeze(log), 0);
+	waiter.bytes = limit + 1;
+	cr_assert_eq(os_thread_start(&thread, "waiter", logrig_reserve_thread, &waiter), 0);
+	logrig_await_waiters(log, 1);
+	empty(log);
+	cr_assert_eq(log_move_prepare(log, &to, 4, &prepared), 0);
+	log_move_install(log, prepared);
+	cr_assert_eq(log_reserve_max(log), limit);
+	log_thaw(log);
+	os_thread_join(&thread);
+	cr_assert_eq(waiter.result, -EINVAL);
+	log_close(log);
+	dev_close(dev);
+}
+
+/* INV-LOG-11: an archive that has everything goes on at the new LSN; a backup forbids it. */
+Test(log_move, inv_log_11_holds_move_with_it)
+{
+	struct device *dev = format(false);
+	struct log *log = start(dev, LOG_MODE_PWRITE);
+	struct log_place to = place(dev, 0, SIZE_LARGER);
+	struct log_move *prepared;
+	lsn_t lsn;
+
+	append_some(log, 1, 5);
+	(void)log_hold(log, LOG_HOLD_ARCHIVE);
+	append_some(log, 10, 5);
+	cr_assert_eq(log_freeze(log), 0);
+	empty(log);
+	cr_assert_eq(log_move_prepare(log, &to, 3, &prepared), -EBUSY, "not archived");
+	(void)log_hold_move(log, LOG_HOLD_ARCHIVE, log_durable_lsn(log));
+	empty(log);
+	(void)log_hold(log, LOG_HOLD_BACKUP);
+	cr_assert_eq(log_move_prepare(log, &to, 3, &prepared), -EBUSY, "a backup");
+	(void)log_release(log, LOG_HOLD_BACKUP);
+	lsn = log_move_lsn(log);
+	cr_assert_eq(log_move_prepare(log, &to, 3, &prepared), 0);
+	log_move_install(log, prepared);
+	log_thaw(log);
+	cr_assert_eq(log_next_lsn(log), lsn);
+	cr_assert_eq(atomic_load(&log->hold[LOG_HOLD_ARCHIVE]), lsn);
+	cr_assert_eq(log_hold(log, LOG_HOLD_BACKUP), lsn);
+	(void)log_release(log, LOG_HOLD_BACKUP);
+	append_some(log, 20, 5);
+	cr_assert_eq(log_checkpoint(log, log_durable_lsn(log)), 0);
+	cr_assert_eq(log_checkpoint_lsn(log), lsn);
+	log_close(log);
+	dev_close(dev);
+}
+
 Test(log_move, an_error_on_the_way_is_final)
 {
 	const unsigned kinds[] = {FAULT_WRITE, FAULT_FLUSH};

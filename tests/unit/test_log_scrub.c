@@ -100,6 +100,48 @@ Test(log_scrub, inv_log_9_counts_from_the_older_checkpoint_block)
 	}
 }
 
+/* What archive and backup have still to read is at or above the checkpoint, whatever they do. */
+Test(log_scrub, inv_log_9_leaves_what_is_held)
+{
+	for (int mapped = 0; mapped < 2; mapped++) {
+		struct device *dev = mapped ? logrig_format_pmem(LOGRIG_CAPACITY)
+					    : logrig_format(512, LOGRIG_CAPACITY);
+		struct log *log = start(dev, mapped ? LOG_MODE_MAPPED : LOG_MODE_PWRITE, 1, 2);
+		uint8_t *before = malloc(LOGRIG_CAPACITY), *after = malloc(LOGRIG_CAPACITY);
+
+		/* More than once round, the holds moving on behind. */
+		for (uint64_t id = 0; id < 300; id++) {
+			lsn_t from, to;
+
+			if (id % 3 == 0)
+				(void)log_hold(log, LOG_HOLD_BACKUP);
+			if (id == 0)
+				(void)log_hold(log, LOG_HOLD_ARCHIVE);
+			logrig_append(log, id, 400);
+			cr_assert_eq(log_mark(log, log_next_lsn(log)), 0);
+			from = atomic_load(&log->hold[LOG_HOLD_ARCHIVE]);
+			if (atomic_load(&log->hold[LOG_HOLD_BACKUP]) < from)
+				from = atomic_load(&log->hold[LOG_HOLD_BACKUP]);
+			to = log_durable_lsn(log);
+			cr_assert_eq(log_read(log, from, to, before), 0);
+			scrub_all(log);
+			cr_assert_eq(log_read(log, from, to, after), 0);
+			cr_assert_eq(memcmp(before, after, to - from), 0);
+			if (id % 3 == 1)
+				(void)log_hold_move(log, LOG_HOLD_BACKUP, to);
+			if (id % 3 == 2)
+				(void)log_release(log, LOG_HOLD_BACKUP);
+			if (id % 5 == 4)
+				(void)log_hold_move(log, LOG_HOLD_ARCHIVE, to);
+		}
+		cr_assert_gt(log_next_lsn(log), 2 * LOGRIG_CAPACITY);
+		free(after);
+		free(before);
+		log_close(log);
+		dev_close(dev);
+	}
+}
+
 /* While a batch is under way, appends get what is left below it, and no more. */
 static struct log *watched;
 static struct logrig_waiter late;
