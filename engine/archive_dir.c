@@ -3,6 +3,7 @@
 
 #include "engine/base/crc32c.h"
 #include "engine/base/error.h"
+#include "engine/base/fileio.h"
 #include "engine/base/message.h"
 
 #include <dirent.h>
@@ -15,44 +16,6 @@
 #include <unistd.h>
 
 #define READ_BYTES (4u << 20)
-
-/* ------------------------------------------------------------------ bytes */
-
-int archive_pwrite(int fd, const void *buf, size_t len, uint64_t offset)
-{
-	const uint8_t *at = buf;
-
-	while (len > 0) {
-		ssize_t n = pwrite(fd, at, len, (off_t)offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		at += n;
-		len -= (size_t)n;
-		offset += (uint64_t)n;
-	}
-	return 0;
-}
-
-int archive_pread(int fd, void *buf, size_t len, uint64_t offset)
-{
-	uint8_t *at = buf;
-
-	while (len > 0) {
-		ssize_t n = pread(fd, at, len, (off_t)offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -BE_TRUNCATED;
-		at += n;
-		len -= (size_t)n;
-		offset += (uint64_t)n;
-	}
-	return 0;
-}
 
 int archive_open_file(int dir_fd, const char *name, const char *suffix, int flags)
 {
@@ -76,7 +39,7 @@ static uint32_t header_crc(const struct disk_archive_header *header)
 
 int archive_header_read(int fd, struct disk_archive_header *out)
 {
-	int rc = archive_pread(fd, out, sizeof(*out), 0);
+	int rc = file_read_at(fd, out, sizeof(*out), 0);
 
 	if (rc)
 		return rc == -BE_TRUNCATED ? -BE_DAMAGE : rc;
@@ -92,7 +55,7 @@ int archive_header_write(int fd, struct disk_archive_header *header)
 	memcpy(header->magic, ARCHIVE_MAGIC, sizeof(header->magic));
 	header->version = le32_make(ARCHIVE_VERSION);
 	header->crc = le32_make(header_crc(header));
-	return archive_pwrite(fd, header, sizeof(*header), 0);
+	return file_write_at(fd, header, sizeof(*header), 0);
 }
 
 /* ----------------------------------------------------------------- contents */

@@ -62,7 +62,4 @@ int archive_data_records(const struct log_mtr *mtr,
 			 int (*visit)(void *arg, uint64_t start, uint32_t count, const le32 *crcs),
 			 void *arg) must_check;
 
-int archive_pwrite(int fd, const void *buf, size_t len, uint64_t offset) must_check;
-int archive_pread(int fd, void *buf, size_t len, uint64_t offset) must_check; /* -BE_TRUNCATED */
-
 #endif

@@ -2,6 +2,7 @@
 #include "engine/archive_internal.h"
 
 #include "engine/base/crc32c.h"
+#include "engine/base/fileio.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -72,7 +73,7 @@ static int write_data(void *arg, uint64_t start, uint32_t count, const le32 *crc
 		return -BE_DAMAGE;
 	rc = dev_read(volume->dev, archive->blocks, bytes, start * BLOCK_SIZE);
 	if (rc == 0)
-		rc = archive_pwrite(out->data_fd, archive->blocks, bytes,
+		rc = file_write_at(out->data_fd, archive->blocks, bytes,
 				    ARCHIVE_HEADER_BYTES + out->data_bytes);
 	if (rc)
 		return rc;
@@ -111,7 +112,7 @@ int archive_out_write(struct archive *archive, lsn_t to)
 		len = archive_whole(archive->generation, out->at, archive->bytes, len);
 		if (len == 0)
 			return -BE_DAMAGE;
-		rc = archive_pwrite(out->fd, archive->bytes, len,
+		rc = file_write_at(out->fd, archive->bytes, len,
 				    ARCHIVE_HEADER_BYTES + (out->at - out->first));
 		if (rc == 0 && out->data_fd >= 0)
 			rc = write_data_of(archive, out->at, len);
@@ -229,7 +230,7 @@ static int compare_data(void *arg, uint64_t start, uint32_t count, const le32 *c
 {
 	struct resumed *resumed = arg;
 	struct archive *archive = resumed->archive;
-	int rc = archive_pread(archive->out.data_fd, archive->blocks, (size_t)count * BLOCK_SIZE,
+	int rc = file_read_at(archive->out.data_fd, archive->blocks, (size_t)count * BLOCK_SIZE,
 			       ARCHIVE_HEADER_BYTES + resumed->data_bytes);
 
 	(void)start;

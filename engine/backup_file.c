@@ -2,6 +2,7 @@
 #include "engine/backup_internal.h"
 
 #include "engine/base/crc32c.h"
+#include "engine/base/fileio.h"
 #include "engine/page.h"
 
 #include <errno.h>
@@ -10,44 +11,6 @@
 #include <unistd.h>
 
 #define WRITE_OUT_BYTES (8u << 20)
-
-/* ------------------------------------------------------------------ bytes */
-
-static int write_all(int fd, const void *buf, size_t len, uint64_t offset)
-{
-	const uint8_t *at = buf;
-
-	while (len > 0) {
-		ssize_t n = pwrite(fd, at, len, (off_t)offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		at += n;
-		len -= (size_t)n;
-		offset += (uint64_t)n;
-	}
-	return 0;
-}
-
-static int read_all(int fd, void *buf, size_t len, uint64_t offset)
-{
-	uint8_t *at = buf;
-
-	while (len > 0) {
-		ssize_t n = pread(fd, at, len, (off_t)offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		at += n;
-		len -= (size_t)n;
-		offset += (uint64_t)n;
-	}
-	return 0;
-}
 
 /* ----------------------------------------------------------------- chunks */
 
@@ -75,7 +38,7 @@ static int write_chunk(struct backup *b, enum backup_chunk_type type, uint64_t s
 	memcpy(head.tag, b->id, sizeof(head.tag));
 	head.crc = le32_make(crc32c(0, &head, sizeof(head)));
 	memcpy(payload - sizeof(head), &head, sizeof(head));
-	return write_all(b->params->fd, payload - sizeof(head),
+	return file_write_at(b->params->fd, payload - sizeof(head),
 			 sizeof(head) + (size_t)count * BLOCK_SIZE, offset);
 }
 
@@ -210,7 +173,7 @@ int backup_get_page(struct backup *b, const struct backup_page *page, void *buf)
 	int rc;
 
 	check(page->offset > 0);
-	rc = read_all(b->params->fd, buf, page_size, page->offset);
+	rc = file_read_at(b->params->fd, buf, page_size, page->offset);
 	/* What has been written a moment ago: a medium that does not keep it is no place for it. */
 	if (rc == 0 && page_verify(buf, page_size, page->pageno, b->volume->tag, NULL))
 		rc = -EIO;
@@ -244,7 +207,7 @@ static int write_header(struct backup *b)
 	memcpy(head->base_id, b->params->base_id, sizeof(head->base_id));
 	memcpy(head->label, b->sb.label, sizeof(head->label));
 	head->crc = le32_make(crc32c(0, head, sizeof(*head)));
-	rc = write_all(b->params->fd, head, sizeof(*head), 0);
+	rc = file_write_at(b->params->fd, head, sizeof(*head), 0);
 	free(head);
 	return rc;
 }

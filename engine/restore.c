@@ -2,6 +2,7 @@
 #include "engine/restore_internal.h"
 
 #include "engine/base/crc32c.h"
+#include "engine/base/fileio.h"
 #include "engine/base/message.h"
 #include "engine/base/units.h"
 
@@ -17,26 +18,6 @@ static int refuse(const char *name, const char *why, int rc)
 }
 
 /* ---------------------------------------------------------- reading a backup */
-
-int restore_read_all(int fd, void *buf, size_t len, uint64_t offset)
-{
-	uint8_t *at = buf;
-
-	while (len > 0) {
-		ssize_t n = pread(fd, at, len, (off_t)offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			return -BE_TRUNCATED;
-		at += n;
-		len -= (size_t)n;
-		offset += (uint64_t)n;
-	}
-	return 0;
-}
 
 static bool is_zero(const void *bytes, size_t len)
 {
@@ -65,7 +46,7 @@ static int judge_header(const struct disk_backup_header *head, const char *name)
 
 int backup_header_read(int fd, const char *name, struct disk_backup_header *out)
 {
-	int rc = restore_read_all(fd, out, sizeof(*out), 0);
+	int rc = file_read_at(fd, out, sizeof(*out), 0);
 
 	if (rc == -BE_TRUNCATED)
 		return refuse(name, "not a blinkfs backup", -BE_NOVOLUME);
@@ -130,7 +111,7 @@ static int reader_next(struct reader *r)
 {
 	struct disk_backup_chunk chunk;
 	size_t bytes;
-	int rc = restore_read_all(r->fd, &chunk, sizeof(chunk), r->at);
+	int rc = file_read_at(r->fd, &chunk, sizeof(chunk), r->at);
 
 	if (rc == 0)
 		rc = judge_chunk(r, &chunk);
@@ -149,7 +130,7 @@ static int reader_next(struct reader *r)
 		return 0;
 	}
 	bytes = (size_t)r->count * BLOCK_SIZE;
-	rc = restore_read_all(r->fd, r->blocks, bytes, r->at + sizeof(chunk));
+	rc = file_read_at(r->fd, r->blocks, bytes, r->at + sizeof(chunk));
 	if (rc == -BE_TRUNCATED)
 		return damaged(r, "the file ends too early");
 	if (rc)

@@ -25,6 +25,5 @@ struct restore {
 
 /* The superblock as the state at restore->lsn has it: is it one?  Decodes. */
 int restore_judge_superblock(struct restore *restore) must_check;
-int restore_read_all(int fd, void *buf, size_t len, uint64_t offset) must_check;
 
 #endif

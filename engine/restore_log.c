@@ -12,6 +12,7 @@
 
 #include "engine/archive_dir.h"
 #include "engine/base/crc32c.h"
+#include "engine/base/fileio.h"
 #include "engine/base/message.h"
 #include "engine/page.h"
 #include "engine/replay.h"
@@ -76,7 +77,7 @@ static int target_data(void *arg, lsn_t end, uint64_t start, uint32_t count, con
 		return 0;
 	if (l->data_fd < 0)
 		return no_data(l);
-	rc = archive_pread(l->data_fd, l->blocks, bytes, ARCHIVE_HEADER_BYTES + at);
+	rc = file_read_at(l->data_fd, l->blocks, bytes, ARCHIVE_HEADER_BYTES + at);
 	for (uint32_t i = 0; i < count && rc == 0; i++) {
 		le32 crc;
 
