@@ -48,7 +48,7 @@ struct archive {
 	struct archive_link link;
 	struct archive_link back; /* what it was, if the move is not made */
 	uint64_t retry_at_ns;
-	uint64_t sync_at_ns;
+	_Atomic uint64_t sync_at_ns; /* read without a turn, to see whether one is due */
 
 	_Atomic bool paused;
 	_Atomic uint64_t archived; /* durable in the archive */
