@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#define READERS_MIN 2u
 #define SCORE_UP 8
 #define SCORE_DOWN (-32)
 #define SCORE_WAITING 1
@@ -16,12 +17,11 @@ void demand_init(struct demand *demand, unsigned max_threads)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
-	demand->max = cpus < 1 ? 1 : (unsigned)cpus;
-	if (demand->max < 2)
-		demand->max = 2;
+	demand->min = max_threads < READERS_MIN ? max_threads : READERS_MIN;
+	demand->max = cpus < READERS_MIN ? READERS_MIN : (unsigned)cpus;
 	if (demand->max > max_threads)
 		demand->max = max_threads;
-	atomic_init(&demand->wanted, 1);
+	atomic_init(&demand->wanted, demand->min);
 	atomic_init(&demand->score, 0);
 }
 
@@ -30,7 +30,7 @@ static bool step(struct demand *demand, bool up)
 	unsigned wanted = demand_wanted(demand);
 
 	atomic_store_explicit(&demand->score, 0, memory_order_relaxed);
-	if (wanted == (up ? demand->max : 1))
+	if (wanted == (up ? demand->max : demand->min))
 		return false;
 	return atomic_compare_exchange_strong(&demand->wanted, &wanted,
 					      up ? wanted + 1 : wanted - 1) && up;

@@ -1,7 +1,11 @@
 /*
  * How many workers should wait for requests at once.
  *
- * One, for a single client: its requests then meet one thread, with warm caches.
+ * Two, for a single client.  With one alone, server and client sleep in turn on CPUs
+ * of their own, and each request wakes two idle CPUs: on an idle virtual machine four
+ * times the cost of a request.  With two, one is on its way back to the queue while
+ * the other already serves, and no CPU falls asleep in between.  More than two only
+ * spread the requests over cold caches.
  * Several clients at once have a use for as many as there are CPUs.  They show
  * in the queue: right after a request was taken another one lies there.  One
  * client leaves FORGETs and read-ahead there now and then, so it takes several
@@ -17,8 +21,8 @@
 #define DEMAND_LOOK_EVERY 7u
 
 struct demand {
-	unsigned max;
-	_Atomic unsigned wanted; /* 1 .. max */
+	unsigned min, max;
+	_Atomic unsigned wanted; /* min .. max */
 	_Atomic int score;
 };
 

@@ -3,11 +3,11 @@
  *
  * Left out, so that the kernel is told ENOSYS once and does by itself what it
  * takes: flush (nothing is kept per open file), access (default_permissions),
- * locks (the kernel's own), bmap, poll, and create: the kernel then makes the file
- * by MKNOD and opens it by itself, which spares a RELEASE for each file made.  (Both
- * hold the directory in between, and whoever made the file may open it, whatever its
- * mode.)  release and releasedir are answered by libfuse; they come only for files
- * opened before the kernel has learnt that OPEN is not implemented.
+ * locks (the kernel's own), bmap, poll.  release and releasedir are answered by
+ * libfuse; they come for files that were opened before the kernel has learnt that OPEN
+ * is not implemented, and for those that CREATE has opened.  (Without CREATE the kernel
+ * makes a file by MKNOD and no RELEASE follows; that request costs its client nothing,
+ * though, and keeps the server's CPU awake until the next one.)
  */
 #include "fs/server/ops.h"
 
@@ -19,6 +19,7 @@ const struct fuse_lowlevel_ops server_ops = {
 	.forget_multi = op_forget_multi,
 	.mknod = op_mknod,
 	.mkdir = op_mkdir,
+	.create = op_create,
 	.symlink = op_symlink,
 	.link = op_link,
 	.unlink = op_unlink,

@@ -12,6 +12,8 @@ void op_forget(fuse_req_t req, fuse_ino_t node, uint64_t count);
 void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets);
 void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev);
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
+void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+	       struct fuse_file_info *fi);
 void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name);
 void op_link(fuse_req_t req, fuse_ino_t node, fuse_ino_t parent, const char *name);
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);

@@ -6,6 +6,7 @@
 #include "fs/server/reply.h"
 
 #include <errno.h>
+#include <fcntl.h>
 
 static struct core_cred req_cred(fuse_req_t req)
 {
@@ -94,6 +95,43 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 		return;
 	rc = create(req, parent, name, S_IFDIR | (mode & ~(mode_t)S_IFMT), 0, &attr);
 	reply_entry(req, rc, node_view(parent), &attr);
+}
+
+/* Somebody else made it since the kernel looked: then it is opened. */
+static int open_existing(fuse_req_t req, fuse_ino_t parent, const char *name, int flags,
+			 struct core_attr *attr)
+{
+	view_t view = node_view(parent);
+	int rc = core_lookup(req_core(req), view, node_ino(parent), name, strlen(name), attr);
+
+	if (rc || !(flags & O_TRUNC) || !S_ISREG(attr->mode))
+		return rc;
+	attr->size = 0;
+	rc = core_setattr(req_core(req), view, attr->ino, CORE_SET_SIZE, attr);
+	if (rc)
+		core_forget(req_core(req), attr->ino, 1);
+	return rc;
+}
+
+void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+	       struct fuse_file_info *fi)
+{
+	struct fuse_entry_param entry;
+	struct core_attr attr;
+	int rc;
+
+	if (!name_is_ours(req, parent, name, -EEXIST))
+		return;
+	rc = create(req, parent, name, S_IFREG | (mode & ~(mode_t)S_IFMT), 0, &attr);
+	if (rc == -EEXIST && !(fi->flags & O_EXCL))
+		rc = open_existing(req, parent, name, fi->flags, &attr);
+	if (rc) {
+		reply_status(req, rc);
+		return;
+	}
+	fi->keep_cache = 1;
+	reply_entry_fill(node_view(parent), &attr, &entry);
+	fuse_reply_create(req, &entry, fi);
 }
 
 void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)

@@ -7,7 +7,7 @@
  *	                                                  -> control.c (.blinkfs)
  *
  * The server keeps no state per open file: a node id is an inode number with
- * the view in its high bits, and OPEN, OPENDIR, CREATE and FLUSH are left
+ * the view in its high bits, and OPEN, OPENDIR and FLUSH are left
  * unimplemented, so that the kernel does not even send them.  What the kernel
  * has looked up is counted by the core.
  *

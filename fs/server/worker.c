@@ -1,8 +1,8 @@
 /*
  * A worker reads a request, serves it and answers.  The kernel wakes those who
- * wait for requests in turn, so with several of them the requests of a single
+ * wait for requests in turn, so with many of them the requests of a single
  * client hop between threads and CPUs with cold caches.  Therefore there are
- * few reader's *places*, usually one, and whoever has one keeps it while it
+ * few reader's *places*, usually two, and whoever has one keeps it while it
  * serves.  An operation may wait, though (for a flush, for space, for a lock);
  * before it does, its worker hands the place over.
  *
