@@ -27,6 +27,8 @@
  *	INV-INODE-6  `linkable` is set, under the lock X, for an orphan that never had a
  *	             name and may get one; it goes with the first name.  The entry
  *	             lives as long as the look-up that made it, so no record needs it
+ *	INV-INODE-7  `shortage` is raised by a write-back that found no room, and goes
+ *	             when something has come free since (fs/shortage.c)
  *
  * Bound: the kernel holds the look-up counts and limits them by its memory; pins
  * are at most four a thread.
@@ -48,6 +50,7 @@ struct inode {
 	_Atomic bool orphan;          /* INV-INODE-4 */
 	_Atomic uint64_t links_changed; /* os_mono_ns(), 0: never (INV-INODE-5) */
 	_Atomic bool linkable;        /* INV-INODE-6 */
+	_Atomic uint64_t shortage;    /* blocks available then, plus one; 0: none (INV-INODE-7) */
 	uint64_t lookups;             /* [lock: shard] */
 	uint32_t users;               /* [lock: shard] */
 	struct inode *next;           /* [lock: shard] */

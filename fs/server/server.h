@@ -36,6 +36,7 @@ struct server {
 	struct backup_service *backup;
 	struct fuse_session *session;
 	struct workers *workers;
+	bool asks_before_write;          /* the kernel, when attributes are stale (init.c) */
 	struct raw_init {                /* rawinit.c */
 		_Atomic uint64_t unique; /* of the INIT request to be answered; 0 = none */
 		uint32_t offered;        /* its flags [lock: before unique is set] */
