@@ -105,6 +105,25 @@ void space_advance(struct space *space);
 bool space_has_deferred(struct space *space);
 
 /*
+ * Giving free space back to the device (space_trim.c), a bounded step a call.  1: it has
+ * found something, go on; 0: there is nothing more; -EOPNOTSUPP: the device cannot; or an
+ * error of the device.  May wait; nothing latched.
+ */
+struct space_trim {
+	uint64_t at, end;    /* blocks of the volume; `at` moves on */
+	uint32_t shortest;   /* runs of fewer blocks are left out */
+	bool stale;          /* only what the device has not been told of (-o discard) */
+	uint64_t trimmed;    /* blocks; added to */
+};
+int space_trim_step(struct space *space, struct space_trim *trim) must_check;
+struct space_trim_counts {
+	bool background;     /* -o discard, and the device can */
+	uint64_t in_flight;  /* blocks that the device is being told of */
+	uint64_t stale;      /* free blocks that it is still to be told of in the background */
+};
+void space_trim_count(struct space *space, struct space_trim_counts *counts);
+
+/*
  * INV-LOG-7, the part of archive and backup: what an mtr with an LSN above the
  * hold has freed stays busy until the hold has moved there or is let go.  Never
  * waits; ENOSPC is then the true answer.

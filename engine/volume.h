@@ -45,6 +45,7 @@ struct volume_options {
 	bool no_background;       /* tests: no threads; the test calls what they would do */
 	const char *archive_dir;  /* NULL = no log archive (archive.h) */
 	bool archive_data;        /* file contents as well */
+	bool discard;             /* the device is told of what was freed (space_trim.c) */
 };
 
 #define ID_SHARDS 64u /* as many threads take numbers without meeting */
