@@ -128,7 +128,7 @@ static struct group **larger_table(struct space *space, uint32_t room)
 	return table;
 }
 
-int space_add_groups(struct space *space, uint32_t group_count)
+int space_grow_begin(struct space *space, uint32_t group_count)
 {
 	size_t held_words = (space->group_blocks / space->page_blocks + 63) / 64;
 	uint32_t first = space->group_count, count = group_count - first;
@@ -138,6 +138,10 @@ int space_add_groups(struct space *space, uint32_t group_count)
 
 	if (part == NULL)
 		return -ENOMEM;
+	if (count == 0) {
+		part_free(part);
+		return 0;
+	}
 	part->group = calloc(count, sizeof(*part->group));
 	part->busy = calloc(count, space->words * sizeof(*part->busy));
 	part->held = calloc(count, held_words * sizeof(*part->held));
@@ -177,7 +181,7 @@ int space_open(struct space **out, struct volume *volume)
 	space->words = (geo->group_blocks + 63) / 64;
 	rc = defer_init(space);
 	if (rc == 0)
-		rc = space_add_groups(space, geo->group_count);
+		rc = space_grow_begin(space, geo->group_count);
 	if (rc)
 		goto out;
 	space->group_count = geo->group_count;
@@ -207,6 +211,44 @@ void space_close(struct space *space)
 		part_free(part);
 	}
 	free(space);
+}
+
+/* How many blocks of a group there are in a volume whose groups end at `end`. */
+static uint32_t bits_below(const struct space *space, uint32_t number, uint64_t end)
+{
+	uint64_t first = space_first_block(space, number);
+
+	if (end <= first)
+		return 0;
+	return end - first < space->group_blocks ? (uint32_t)(end - first) : space->group_blocks;
+}
+
+static void open_bits(struct space *space, uint32_t number, uint32_t from, uint32_t to)
+{
+	uint32_t went;
+
+	if (from >= to)
+		return;
+	went = group_give_discarded(space, space_group(space, number), from, to - from);
+	atomic_fetch_add(&space->free, (int64_t)(to - from - went));
+}
+
+void space_grow(struct space *space, uint64_t old_end, uint64_t new_end)
+{
+	uint32_t had = space->group_count, have = space->volume->geo.group_count;
+	uint32_t tail = bits_below(space, had - 1, old_end);
+	uint64_t more = bits_below(space, had - 1, new_end) - tail;
+
+	for (uint32_t number = had; number < have; number++)
+		more += bits_below(space, number, new_end);
+	atomic_fetch_add(&space->total, more);
+	space->group_count = have;
+	open_bits(space, had - 1, tail, bits_below(space, had - 1, new_end));
+	for (uint32_t number = had; number < have; number++)
+		open_bits(space, number, space->page_blocks, bits_below(space, number, new_end));
+	/* Now that there is room for more. */
+	pages_set_targets(space);
+	pages_refill(space);
 }
 
 /* ------------------------------------------------------------------- blocks */

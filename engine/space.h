@@ -141,6 +141,14 @@ struct space_counts {
 };
 void space_count(struct space *space, struct space_counts *counts);
 
+/*
+ * The volume grows (grow.h).  begin: memory for so many groups, the last step that can
+ * fail; nobody sees them yet.  The other: blocks from old_end up to new_end are free, but
+ * for the bitmap pages of the new groups.
+ */
+int space_grow_begin(struct space *space, uint32_t group_count) must_check;
+void space_grow(struct space *space, uint64_t old_end, uint64_t new_end);
+
 /* Bitmap page of the group that holds `block`; first block and bit arithmetic. */
 uint64_t space_bitmap_page(const struct volume *volume, uint64_t block);
 

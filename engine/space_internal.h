@@ -262,9 +262,6 @@ static inline struct group *space_group(struct space *space, uint32_t number)
 	return atomic_load(&space->table)[number];
 }
 
-/* Makes room for groups up to `group_count`, all busy as yet; nobody else sees them. */
-int space_add_groups(struct space *space, uint32_t group_count) must_check;
-
 static inline uint64_t space_first_block(const struct space *space, uint32_t group)
 {
 	return space->volume->geo.groups_start + (uint64_t)group * space->group_blocks;
