@@ -396,15 +396,17 @@ static bool take_scattered(struct space *space, uint32_t blocks, struct reservat
 		unsigned groups_left = RESERVE_GROUPS_MAX - count;
 		unsigned share = groups_left > 1 && space->group_count > 1 ? 2 : 1;
 		uint32_t shortest = (uint32_t)((want + room * share - 1) / (room * share));
+		struct group *group;
 		uint32_t number;
 		unsigned taken;
 
 		if (room == 0 || !richest_group(space, tried, count, &number))
 			break;
 		tried[count] = number;
-		taken = group_take_longest(space, space_group(space, number), want, shortest, room, run);
+		group = space_group(space, number);
+		taken = group_take_longest(space, group, want, shortest, room, run);
 		for (unsigned i = 0; i < taken; i++)
-			add_piece(space, out, space_group(space, number), run[i].first, run[i].length);
+			add_piece(space, out, group, run[i].first, run[i].length);
 	}
 	return out->blocks == blocks;
 }

@@ -239,13 +239,12 @@ static int file_measure(struct device *dev, uint64_t *size_bytes)
 static int file_discard(struct device *dev, uint64_t offset, uint64_t len)
 {
 	struct file_device *file = file_device(dev);
+	int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, rc;
 	uint64_t range[2] = {offset, len};
-	int rc;
 
 	do {
 		rc = file->is_block ? ioctl(file->fd, BLKDISCARD, range)
-				    : fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-						(off_t)offset, (off_t)len);
+				    : fallocate(file->fd, mode, (off_t)offset, (off_t)len);
 	} while (rc != 0 && errno == EINTR);
 	if (rc == 0)
 		return 0;
