@@ -37,6 +37,8 @@ int archive_out_begin(struct archive *archive, lsn_t first)
 		.log_bytes = le64_make(archive->place.log_bytes),
 		.log_other = le64_make(archive->place.other.start),
 		.log_other_blocks = le64_make(archive->place.other.blocks),
+		.block_count = le64_make(archive->place.block_count),
+		.group_count = le32_make(archive->place.group_count),
 	};
 	memcpy(out->header.uuid, archive->volume->sb.uuid, sizeof(out->header.uuid));
 	archive_name(out->name, out->header.uuid, archive->generation, first);

@@ -45,7 +45,8 @@
  * Where the volume's own log lies is not logged with pages, and blocks that it gives up
  * become something else.  So each file says where the log was when its generation
  * began (a log that moves begins one), and REC_LOG_OTHER what it was taking or giving
- * up from then on: a restored volume gets its log where it was at that LSN.
+ * up from then on: a restored volume gets its log where it was at that LSN.  The same
+ * goes for the volume's size, with REC_VOLUME_SIZE.
  */
 #ifndef BLINKFS_ENGINE_BACKUP_FORMAT_H
 #define BLINKFS_ENGINE_BACKUP_FORMAT_H
@@ -124,7 +125,10 @@ struct disk_archive_header {
 	/* As the superblock says when the generation begins; log_bytes 0: not known. */
 	le64 log_start, log_bytes;
 	le64 log_other, log_other_blocks;
-	uint8_t reserved[ARCHIVE_HEADER_BYTES - 112];
+	le64 block_count;      /* of the volume then; 0: not known */
+	le32 group_count;
+	le32 reserved1;
+	uint8_t reserved[ARCHIVE_HEADER_BYTES - 128];
 };
 static_assert(sizeof(struct disk_archive_header) == ARCHIVE_HEADER_BYTES, "archive header");
 

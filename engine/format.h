@@ -377,6 +377,9 @@ enum log_record {
 			       log takes or gives up; what log_other is from here on, if it
 			       has bits that are set.  For restore; recovery has the superblock */
 
+	REC_VOLUME_SIZE = 9, /* varint block count, varint group count: the volume has them
+				from here on.  For restore; recovery has the superblock */
+
 	REC_PAGE_INIT = 16, /* u8 type, index, level, flags, low_len, low, high_len, high,
 	                     * varint right (bitmap: group) */
 	REC_LOAD = 17,      /* u8 shared_len, shared, then appended in order:

@@ -13,6 +13,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/os.h"
+#include "engine/grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -70,22 +71,47 @@ static void choose_dw_slots(struct geometry *geo)
 	geo->dw_slots = slots < DW_SLOTS_MAX ? (uint32_t)slots : DW_SLOTS_MAX;
 }
 
-static int choose_groups(struct geometry *geo)
+/* How many groups there are up to the copy of the superblock. */
+static int count_groups(struct geometry *geo)
 {
-	uint64_t end = geo->block_count - 1;
-	uint64_t log_end = geo->home_start + (geo->log_external ? 0 : geo->log_bytes / BLOCK_SIZE);
-	uint64_t blocks, count;
+	uint64_t blocks = geo->block_count - 1 - geo->groups_start;
+	uint64_t count = blocks / geo->group_blocks;
 
-	geo->groups_start = (log_end + geo->page_blocks - 1) / geo->page_blocks * geo->page_blocks;
-	if (geo->groups_start + GROUP0_PAGES_MIN * (uint64_t)geo->page_blocks > end)
-		return -BE_TOOSMALL;
-	blocks = end - geo->groups_start;
-	count = blocks / geo->group_blocks;
 	if (blocks % geo->group_blocks >= GROUP_PAGES_MIN * (uint64_t)geo->page_blocks)
 		count++;
 	if (count > UINT32_MAX)
 		return -EFBIG;
 	geo->group_count = (uint32_t)count;
+	return 0;
+}
+
+int geometry_set_size(struct geometry *geo, uint64_t block_count)
+{
+	uint32_t had = geo->group_count;
+	int rc;
+
+	if (block_count > BLOCK_COUNT_MAX)
+		return -EFBIG;
+	geo->block_count = block_count;
+	rc = count_groups(geo);
+	/* A last group that is there stays, however short. */
+	if (rc == 0 && geo->group_count < had)
+		geo->group_count = had;
+	return rc;
+}
+
+static int choose_groups(struct geometry *geo)
+{
+	uint64_t end = geo->block_count - 1;
+	uint64_t log_end = geo->home_start + (geo->log_external ? 0 : geo->log_bytes / BLOCK_SIZE);
+	int rc;
+
+	geo->groups_start = (log_end + geo->page_blocks - 1) / geo->page_blocks * geo->page_blocks;
+	if (geo->groups_start + GROUP0_PAGES_MIN * (uint64_t)geo->page_blocks > end)
+		return -BE_TOOSMALL;
+	rc = count_groups(geo);
+	if (rc)
+		return rc;
 	geo->system_page = geo->groups_start + geo->page_blocks;
 	return 0;
 }
@@ -213,11 +239,11 @@ static void finish_page(struct format_job *job, void *page)
 	page_seal(page, job->geo->page_size);
 }
 
-static int write_bitmaps(struct format_job *job)
+static int write_bitmaps(struct format_job *job, uint32_t first)
 {
 	const struct geometry *geo = job->geo;
 
-	for (uint32_t group = 0; group < geo->group_count; group++) {
+	for (uint32_t group = first; group < geo->group_count; group++) {
 		uint64_t pageno = geo->groups_start + (uint64_t)group * geo->group_blocks;
 		uint64_t used = (group ? 1u : FIXED_PAGES) * (uint64_t)geo->page_blocks;
 		void *page;
@@ -290,15 +316,36 @@ static int write_roots(struct format_job *job)
 	return 0;
 }
 
-static int write_pages(struct format_job *job)
+static int get_buffers(struct format_job *job)
 {
-	int rc;
-
 	job->pages = aligned_alloc(BLOCK_SIZE, (size_t)FORMAT_BATCH * job->geo->page_size);
 	job->body = malloc(BODY_BYTES_MAX(job->geo->page_size));
-	rc = job->pages && job->body ? 0 : -ENOMEM;
+	return job->pages && job->body ? 0 : -ENOMEM;
+}
+
+int volume_format_groups(struct device *dev, const struct geometry *geo, const uint8_t uuid[16],
+			 uint32_t first)
+{
+	struct format_params params = {0};
+	struct format_job job = {.dev = dev, .params = &params, .geo = geo};
+	int rc = get_buffers(&job);
+
+	memcpy(params.uuid, uuid, sizeof(params.uuid));
 	if (!rc)
-		rc = write_bitmaps(job);
+		rc = write_bitmaps(&job, first);
+	if (!rc)
+		rc = write_batch(&job);
+	free(job.body);
+	free(job.pages);
+	return rc;
+}
+
+static int write_pages(struct format_job *job)
+{
+	int rc = get_buffers(job);
+
+	if (!rc)
+		rc = write_bitmaps(job, 0);
 	if (!rc)
 		rc = write_system_page(job);
 	if (!rc)

@@ -486,16 +486,17 @@ void log_resize_allow(struct volume *volume)
 	waitq_wake_all(&volume->hold_queue);
 }
 
-static int begin(struct resize *r)
+int log_resize_exclude(struct volume *volume, char why[LOG_RESIZE_TEXT_BYTES])
 {
+	struct resize r = {.volume = volume, .why = why};
 	unsigned use = LOG_USE_NONE;
 
-	if (atomic_compare_exchange_strong(&r->volume->log_use, &use, LOG_USE_RESIZE))
+	if (atomic_compare_exchange_strong(&volume->log_use, &use, LOG_USE_RESIZE))
 		return 0;
 	if (use == LOG_USE_BACKUP)
-		return refuse(r, -EBUSY, "a backup is reading the log; try again when it has come "
-					 "to the contents of files, or end it");
-	return refuse(r, -EBUSY, "another resize is under way");
+		return refuse(&r, -EBUSY, "a backup is reading the log; try again when it has come "
+					  "to the contents of files, or end it");
+	return refuse(&r, -EBUSY, "another resize is under way");
 }
 
 int log_resize(struct volume *volume, uint64_t bytes, char why[LOG_RESIZE_TEXT_BYTES])
@@ -513,7 +514,7 @@ int log_resize(struct volume *volume, uint64_t bytes, char why[LOG_RESIZE_TEXT_B
 		return refuse(&r, -EROFS, "mounted read-only");
 	if (atomic_load(&volume->failed))
 		return refuse(&r, -EIO, "the volume has failed and is read-only");
-	rc = begin(&r);
+	rc = log_resize_exclude(volume, why);
 	if (rc)
 		return rc;
 	r.before = (struct blocks){volume->geo.log_start, volume->geo.log_bytes / BLOCK_SIZE};

@@ -65,6 +65,8 @@ int log_resize(struct volume *volume, uint64_t bytes, char why[LOG_RESIZE_TEXT_B
  */
 bool log_resize_forbid(struct volume *volume) must_check;
 void log_resize_allow(struct volume *volume);
+/* The same for a volume that grows (grow.h); -EBUSY: `why` says who is at it. */
+int log_resize_exclude(struct volume *volume, char why[LOG_RESIZE_TEXT_BYTES]) must_check;
 
 /* While a volume is being opened, with its free map but before anybody uses it. */
 int log_resize_settle(struct volume *volume) must_check;

@@ -100,6 +100,18 @@ static int collect_log_other(struct replay *replay, const struct log_rec *rec)
 	return 0;
 }
 
+static int collect_volume_size(struct replay *replay, const struct log_rec *rec)
+{
+	const struct replay_target *target = replay->target;
+	uint64_t blocks, groups;
+	size_t at = varint_get(rec->body, rec->len, &blocks);
+	size_t n = at ? varint_get(rec->body + at, rec->len - at, &groups) : 0;
+
+	if (n == 0 || rec->len != at + n)
+		return -BE_DAMAGE;
+	return target->volume_size ? target->volume_size(target->arg, blocks, groups) : 0;
+}
+
 static int collect_record(struct replay *replay, struct change_table *table, lsn_t end,
 			  const struct log_rec *rec, const uint8_t *head)
 {
@@ -110,6 +122,8 @@ static int collect_record(struct replay *replay, struct change_table *table, lsn
 		return collect_data(replay, end, rec);
 	if (rec->type == REC_LOG_OTHER && end > replay->after)
 		return collect_log_other(replay, rec);
+	if (rec->type == REC_VOLUME_SIZE && end > replay->after)
+		return collect_volume_size(replay, rec);
 	/* Its pages may be something else by now. */
 	if (!names_page(rec) || end <= replay->after)
 		return 0;

@@ -32,6 +32,8 @@ struct replay_target {
 	int (*data)(void *arg, lsn_t end, uint64_t start, uint32_t count, const le32 *crcs);
 	/* REC_LOG_OTHER.  In LSN order.  May be NULL. */
 	void (*log_other)(void *arg, uint64_t start, uint64_t blocks);
+	/* REC_VOLUME_SIZE: before any record that names what was gained.  May be NULL. */
+	int (*volume_size)(void *arg, uint64_t block_count, uint64_t group_count);
 	void *arg;
 };
 

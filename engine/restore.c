@@ -242,6 +242,48 @@ int restore_judge_superblock(struct restore *restore)
 	return geometry_decode(&restore->sb, &restore->geo);
 }
 
+static int make_room(struct restore *restore, uint64_t block_count)
+{
+	struct device *dev = restore->dev;
+	int rc = 0;
+
+	if (block_count > dev->size_bytes / BLOCK_SIZE)
+		rc = dev_resize(dev, block_count * BLOCK_SIZE);
+	if (rc == 0)
+		return 0;
+	message(LOG_ERR, "%s: the target has %" PRIu64 " blocks, the volume needs %" PRIu64 ": %s",
+		dev->path, dev->size_bytes / BLOCK_SIZE, block_count, error_text(rc));
+	return rc == -EOPNOTSUPP ? -BE_TOOSMALL : rc;
+}
+
+int restore_grow(struct restore *restore, uint64_t block_count, uint64_t group_count,
+		 const char *name)
+{
+	struct disk_superblock sb = restore->sb;
+	uint32_t had = restore->geo.group_count;
+	struct geometry geo;
+	int rc;
+
+	if (block_count <= restore->geo.block_count)
+		return 0;
+	sb.block_count = le64_make(block_count);
+	sb.group_count = le32_make((uint32_t)group_count);
+	/* What the log takes or gives up is judged at the end, when its place is known. */
+	sb.log_other = sb.log_other_blocks = le64_make(0);
+	if (group_count < had || group_count > UINT32_MAX || geometry_decode(&sb, &geo))
+		return refuse(name, "says of the volume's size what cannot be", -BE_DAMAGE);
+	rc = make_room(restore, block_count);
+	if (rc == 0)
+		rc = volume_format_groups(restore->dev, &geo, sb.uuid, had);
+	if (rc == 0) {
+		restore->sb.block_count = sb.block_count;
+		restore->sb.group_count = sb.group_count;
+		restore->geo.block_count = block_count;
+		restore->geo.group_count = (uint32_t)group_count;
+	}
+	return rc;
+}
+
 static int take_superblock(struct restore *restore, const struct reader *r)
 {
 	const struct disk_superblock *sb = (const void *)r->blocks;
@@ -251,11 +293,9 @@ static int take_superblock(struct restore *restore, const struct reader *r)
 	if (r->count != 1 || geometry_decode(sb, &geo) ||
 	    memcmp(sb->uuid, r->head.uuid, sizeof(sb->uuid)) != 0)
 		return damaged(r, "no superblock of this volume");
-	if (geo.block_count > restore->dev->size_bytes / BLOCK_SIZE) {
-		message(LOG_ERR, "%s: the target has %" PRIu64 " blocks, the volume needs %" PRIu64,
-			restore->dev->path, restore->dev->size_bytes / BLOCK_SIZE, geo.block_count);
-		return -BE_TOOSMALL;
-	}
+	rc = make_room(restore, geo.block_count);
+	if (rc)
+		return rc;
 	rc = judge_log_place(restore, &geo, r->name);
 	if (rc)
 		return rc;

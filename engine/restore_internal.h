@@ -23,6 +23,12 @@ struct restore {
 	uint64_t bad_blocks;
 };
 
+/*
+ * The volume becomes so large: the groups that it gains are free, and the target's file is
+ * extended.  name: of what says so.  What is smaller than before changes nothing.
+ */
+int restore_grow(struct restore *restore, uint64_t block_count, uint64_t group_count,
+		 const char *name) must_check;
 /* The superblock as the state at restore->lsn has it: is it one?  Decodes. */
 int restore_judge_superblock(struct restore *restore) must_check;
 

@@ -101,9 +101,22 @@ static void target_log_other(void *arg, uint64_t start, uint64_t blocks)
 	sb->log_other_blocks = le64_make(blocks);
 }
 
+static int grow(struct log_replay *l, uint64_t block_count, uint64_t group_count)
+{
+	int rc = restore_grow(l->restore, block_count, group_count, l->file->name);
+
+	l->target.end_block = l->restore->geo.block_count - 1;
+	return rc;
+}
+
+static int target_volume_size(void *arg, uint64_t block_count, uint64_t group_count)
+{
+	return grow(arg, block_count, group_count);
+}
+
 /*
- * A generation begins: the log may be elsewhere (backup_format.h).  Within one, what
- * the file says of `other` is of its beginning, and the records know better.
+ * A generation begins: the log may be elsewhere, the volume larger (backup_format.h).
+ * Within one, what the file says of `other` is of its beginning, and the records know better.
  */
 static int take_log_place(struct log_replay *l, int fd)
 {
@@ -111,6 +124,8 @@ static int take_log_place(struct log_replay *l, int fd)
 	struct disk_archive_header *header = malloc(sizeof(*header));
 	int rc = header ? archive_header_read(fd, header) : -ENOMEM;
 
+	if (rc == 0)
+		rc = grow(l, le64_get(header->block_count), le32_get(header->group_count));
 	if (rc == 0 && le64_get(header->log_bytes) > 0) {
 		sb->log_start = header->log_start;
 		sb->log_bytes = header->log_bytes;
@@ -255,6 +270,7 @@ int restore_log(struct restore *restore, const char *dir, lsn_t until)
 		.write = target_write,
 		.data = target_data,
 		.log_other = target_log_other,
+		.volume_size = target_volume_size,
 		.arg = &l,
 	};
 	memcpy(l.target.tag, restore->sb.uuid, sizeof(l.target.tag));

@@ -47,7 +47,7 @@
 static int load_group(struct space *space, uint32_t number)
 {
 	struct volume *volume = space->volume;
-	struct group *group = &space->group[number];
+	struct group *group = space_group(space, number);
 	uint64_t first = space_first_block(space, number);
 	uint64_t end = volume->geo.block_count - 1; /* the last block is the superblock's copy */
 	const struct disk_bitmap_page *page;
@@ -107,33 +107,84 @@ static int load_groups(struct space *space)
 	return rc;
 }
 
+static void part_free(struct space_part *part)
+{
+	free(part->table);
+	free(part->group);
+	free(part->busy);
+	free(part->held);
+	free(part->stale);
+	free(part);
+}
+
+/* A table with room for so many, with the entries of the present one. */
+static struct group **larger_table(struct space *space, uint32_t room)
+{
+	struct group **table = calloc(room, sizeof(*table));
+	uint32_t count = space->group_count;
+
+	if (table && count > 0)
+		memcpy(table, atomic_load(&space->table), count * sizeof(*table));
+	return table;
+}
+
+int space_grow_begin(struct space *space, uint32_t group_count)
+{
+	size_t held_words = (space->group_blocks / space->page_blocks + 63) / 64;
+	uint32_t first = space->group_count, count = group_count - first;
+	bool keeps_stale = space->volume->options.discard;
+	struct space_part *part = calloc(1, sizeof(*part));
+	struct group **table = atomic_load(&space->table);
+
+	if (part == NULL)
+		return -ENOMEM;
+	if (count == 0) {
+		part_free(part);
+		return 0;
+	}
+	part->group = calloc(count, sizeof(*part->group));
+	part->busy = calloc(count, space->words * sizeof(*part->busy));
+	part->held = calloc(count, held_words * sizeof(*part->held));
+	if (keeps_stale)
+		part->stale = calloc(count, space->words * sizeof(*part->stale));
+	if (group_count > space->table_room)
+		table = part->table = larger_table(space, group_count);
+	if (!part->group || !part->busy || !part->held || !table || (keeps_stale && !part->stale)) {
+		part_free(part);
+		return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		table[first + i] = &part->group[i];
+		group_init(space, &part->group[i], first + i, part->busy + (size_t)i * space->words,
+			   part->held + (size_t)i * held_words,
+			   keeps_stale ? part->stale + (size_t)i * space->words : NULL);
+	}
+	part->next = space->parts;
+	space->parts = part;
+	space->table_room = group_count > space->table_room ? group_count : space->table_room;
+	atomic_store(&space->table, table);
+	return 0;
+}
+
 int space_open(struct space **out, struct volume *volume)
 {
 	const struct geometry *geo = &volume->geo;
 	struct space *space = calloc(1, sizeof(*space));
-	size_t held_words;
-	int rc = -ENOMEM;
+	int rc;
 
 	*out = NULL;
 	if (space == NULL)
 		return -ENOMEM;
 	space->volume = volume;
-	space->group_count = geo->group_count;
 	space->group_blocks = geo->group_blocks;
 	space->page_blocks = geo->page_blocks;
 	space->words = (geo->group_blocks + 63) / 64;
-	space->group = calloc(space->group_count, sizeof(*space->group));
-	held_words = (space->group_blocks / space->page_blocks + 63) / 64;
-	space->busy = calloc(space->group_count, space->words * sizeof(*space->busy));
-	space->held = calloc(space->group_count, held_words * sizeof(*space->held));
-	if (space->group == NULL || space->busy == NULL || space->held == NULL)
-		goto out;
-	for (uint32_t number = 0; number < space->group_count; number++)
-		group_init(space, number, space->busy + (size_t)number * space->words,
-			   space->held + (size_t)number * held_words);
 	rc = defer_init(space);
+	if (rc == 0)
+		rc = space_grow_begin(space, geo->group_count);
 	if (rc)
 		goto out;
+	space->group_count = geo->group_count;
 	rc = load_groups(space);
 	if (rc)
 		goto out;
@@ -153,10 +204,51 @@ void space_close(struct space *space)
 	if (space == NULL)
 		return;
 	defer_destroy(space);
-	free(space->busy);
-	free(space->held);
-	free(space->group);
+	while (space->parts) {
+		struct space_part *part = space->parts;
+
+		space->parts = part->next;
+		part_free(part);
+	}
 	free(space);
+}
+
+/* How many blocks of a group there are in a volume whose groups end at `end`. */
+static uint32_t bits_below(const struct space *space, uint32_t number, uint64_t end)
+{
+	uint64_t first = space_first_block(space, number);
+
+	if (end <= first)
+		return 0;
+	return end - first < space->group_blocks ? (uint32_t)(end - first) : space->group_blocks;
+}
+
+static void open_bits(struct space *space, uint32_t number, uint32_t from, uint32_t to)
+{
+	uint32_t went;
+
+	if (from >= to)
+		return;
+	went = group_give_discarded(space, space_group(space, number), from, to - from);
+	atomic_fetch_add(&space->free, (int64_t)(to - from - went));
+}
+
+void space_grow(struct space *space, uint64_t old_end, uint64_t new_end)
+{
+	uint32_t had = space->group_count, have = space->volume->geo.group_count;
+	uint32_t tail = bits_below(space, had - 1, old_end);
+	uint64_t more = bits_below(space, had - 1, new_end) - tail;
+
+	for (uint32_t number = had; number < have; number++)
+		more += bits_below(space, number, new_end);
+	atomic_fetch_add(&space->total, more);
+	space->group_count = have;
+	open_bits(space, had - 1, tail, bits_below(space, had - 1, new_end));
+	for (uint32_t number = had; number < have; number++)
+		open_bits(space, number, space->page_blocks, bits_below(space, number, new_end));
+	/* Now that there is room for more. */
+	pages_set_targets(space);
+	pages_refill(space);
 }
 
 /* ------------------------------------------------------------------- blocks */
@@ -177,7 +269,7 @@ struct group *space_group_of(struct space *space, uint64_t start, uint64_t count
 	*bit = (uint32_t)(index % space->group_blocks);
 	check(start >= space->volume->geo.groups_start && number < space->group_count);
 	check(count > 0 && *bit + count <= space->group_blocks);
-	return &space->group[number];
+	return space_group(space, (uint32_t)number);
 }
 
 bool space_claim(struct space *space, uint64_t blocks, unsigned flags)
@@ -213,11 +305,9 @@ void space_give(struct space *space, uint64_t start, uint64_t count)
 static void add_piece(struct space *space, struct reservation *r, const struct group *group,
 		      uint32_t first, uint32_t length)
 {
-	uint32_t number = (uint32_t)(group - space->group);
-
 	check(r->count < RESERVE_EXTENTS_MAX);
 	r->piece[r->count++] = (struct piece){
-		.start = space_first_block(space, number) + first,
+		.start = space_first_block(space, group->number) + first,
 		.length = length,
 	};
 	r->blocks += length;
@@ -252,7 +342,7 @@ static bool take_one(struct space *space, uint64_t near, uint32_t blocks, bool t
 	if (from < space->page_blocks)
 		from = UINT32_MAX;
 	for (uint32_t i = 0; i < groups; i++) {
-		struct group *group = &space->group[number];
+		struct group *group = space_group(space, number);
 		uint32_t first;
 
 		if (may_have(space, group, blocks, thrifty) &&
@@ -280,7 +370,7 @@ static bool richest_group(struct space *space, const uint32_t *tried, unsigned c
 	uint32_t most = 0;
 
 	for (uint32_t number = 0; number < space->group_count; number++) {
-		uint32_t free = atomic_load_explicit(&space->group[number].free,
+		uint32_t free = atomic_load_explicit(&space_group(space, number)->free,
 						     memory_order_relaxed);
 
 		if (free > most && !used_already(tried, count, number)) {
@@ -306,15 +396,17 @@ static bool take_scattered(struct space *space, uint32_t blocks, struct reservat
 		unsigned groups_left = RESERVE_GROUPS_MAX - count;
 		unsigned share = groups_left > 1 && space->group_count > 1 ? 2 : 1;
 		uint32_t shortest = (uint32_t)((want + room * share - 1) / (room * share));
+		struct group *group;
 		uint32_t number;
 		unsigned taken;
 
 		if (room == 0 || !richest_group(space, tried, count, &number))
 			break;
 		tried[count] = number;
-		taken = group_take_longest(space, &space->group[number], want, shortest, room, run);
+		group = space_group(space, number);
+		taken = group_take_longest(space, group, want, shortest, room, run);
 		for (unsigned i = 0; i < taken; i++)
-			add_piece(space, out, &space->group[number], run[i].first, run[i].length);
+			add_piece(space, out, group, run[i].first, run[i].length);
 	}
 	return out->blocks == blocks;
 }
@@ -457,12 +549,13 @@ int space_reserve(struct space *space, uint64_t blocks, uint64_t hint, unsigned 
 		  struct reservation *out)
 {
 	struct stats *stats = &space->volume->stats;
+	uint64_t trims = trim_sequence(space);
 	uint32_t n = (uint32_t)blocks;
 
 	check(blocks > 0 && blocks <= WRITE_BLOCKS_MAX);
 	if (!reserve_once(space, n, hint, flags, out) &&
 	    !reserve_again(space, n, hint, flags, out)) {
-		defer_note_enospc(space);
+		defer_note_enospc(space, trims);
 		stat_add(stats, STAT_space_enospc, 1);
 		*out = (struct reservation){.count = 0};
 		return -ENOSPC;
@@ -499,7 +592,8 @@ void space_count(struct space *space, struct space_counts *counts)
 	uint64_t kept = pages_withheld(space) * space->page_blocks;
 
 	counts->total = space->total;
-	counts->free = (free > 0 ? (uint64_t)free : 0) + pages * space->page_blocks;
+	counts->free = (free > 0 ? (uint64_t)free : 0) + pages * space->page_blocks +
+		       atomic_load(&space->trim.in_flight);
 	counts->deferred = atomic_load(&space->defer.blocks) - atomic_load(&space->defer.lost);
 	counts->reserved = atomic_load(&space->reserved);
 	/* What comes back goes to the reserve first. */

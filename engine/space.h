@@ -105,6 +105,25 @@ void space_advance(struct space *space);
 bool space_has_deferred(struct space *space);
 
 /*
+ * Giving free space back to the device (space_trim.c), a bounded step a call.  1: it has
+ * found something, go on; 0: there is nothing more; -EOPNOTSUPP: the device cannot; or an
+ * error of the device.  May wait; nothing latched.
+ */
+struct space_trim {
+	uint64_t at, end;    /* blocks of the volume; `at` moves on */
+	uint32_t shortest;   /* runs of fewer blocks are left out */
+	bool stale;          /* only what the device has not been told of (-o discard) */
+	uint64_t trimmed;    /* blocks; added to */
+};
+int space_trim_step(struct space *space, struct space_trim *trim) must_check;
+struct space_trim_counts {
+	bool background;     /* -o discard, and the device can */
+	uint64_t in_flight;  /* blocks that the device is being told of */
+	uint64_t stale;      /* free blocks that it is still to be told of in the background */
+};
+void space_trim_count(struct space *space, struct space_trim_counts *counts);
+
+/*
  * INV-LOG-7, the part of archive and backup: what an mtr with an LSN above the
  * hold has freed stays busy until the hold has moved there or is let go.  Never
  * waits; ENOSPC is then the true answer.
@@ -121,6 +140,14 @@ struct space_counts {
 	uint64_t kept;       /* of free and deferred: not for file data */
 };
 void space_count(struct space *space, struct space_counts *counts);
+
+/*
+ * The volume grows (grow.h).  begin: memory for so many groups, the last step that can
+ * fail; nobody sees them yet.  The other: blocks from old_end up to new_end are free, but
+ * for the bitmap pages of the new groups.
+ */
+int space_grow_begin(struct space *space, uint32_t group_count) must_check;
+void space_grow(struct space *space, uint64_t old_end, uint64_t new_end);
 
 /* Bitmap page of the group that holds `block`; first block and bit arithmetic. */
 uint64_t space_bitmap_page(const struct volume *volume, uint64_t block);

@@ -43,12 +43,15 @@
 static _Thread_local struct {
 	const struct space *space;
 	uint64_t released;
+	uint64_t trims; /* INV-TRIM-4 */
 } failed_at;
 
-void defer_note_enospc(struct space *space)
+void defer_note_enospc(struct space *space, uint64_t trims)
 {
 	failed_at.space = space;
 	failed_at.released = atomic_load(&space->defer.released);
+	failed_at.trims = trims;
+	atomic_fetch_add(&space->defer.failures, 1);
 }
 
 /* ------------------------------------------------------------------- chunks */
@@ -279,6 +282,7 @@ static void release_chunk(struct space *space, struct defer_chunk *chunk)
 		space_give(space, chunk->run[i].start, chunk->run[i].length);
 		blocks += chunk->run[i].length;
 	}
+	trim_hear(space);
 	atomic_fetch_sub(&defer->blocks, blocks);
 	atomic_fetch_add(&defer->released, blocks);
 	latch_x(&defer->latch);
@@ -379,6 +383,15 @@ static void drain_leave(struct space *space)
 	waitq_wake_all(&space->defer.drained);
 }
 
+/* INV-TRIM-4: what the caller did not find may have been on its way to the device and back. */
+static bool was_trimming(struct space *space)
+{
+	uint64_t trims = failed_at.space == space ? failed_at.trims : trim_sequence(space);
+
+	trim_wait(space);
+	return trims % 2 != 0 || trim_sequence(space) != trims;
+}
+
 int space_drain(struct space *space)
 {
 	struct defer *defer = &space->defer;
@@ -389,6 +402,10 @@ int space_drain(struct space *space)
 	latch_check_may_wait();
 	if (failed_at.space == space && failed_at.released < before)
 		before = failed_at.released;
+	if (was_trimming(space)) {
+		failed_at.space = NULL;
+		return 0;
+	}
 	failed_at.space = NULL;
 	if (!drain_enter(space, before))
 		return 0;

@@ -37,6 +37,7 @@ static uint64_t whole_pieces(uint64_t word, uint32_t page_blocks)
 /* What a search sees: the map, or the map without the pieces that a thrifty one spares. */
 struct view {
 	const uint64_t *busy;
+	const uint64_t *only;       /* of the free blocks, those with a bit here; NULL = all */
 	uint32_t spare_page_blocks; /* 0 = see everything */
 	uint32_t enough;            /* a run is measured no further; 0 = to its end */
 };
@@ -47,6 +48,8 @@ static uint64_t view_word(const struct view *view, uint32_t index)
 
 	if (view->spare_page_blocks)
 		word |= whole_pieces(word, view->spare_page_blocks);
+	if (view->only)
+		word |= ~view->only[index];
 	return word;
 }
 
@@ -56,6 +59,8 @@ static uint32_t skip_words(const struct view *view, uint32_t at, uint32_t end)
 	while (at % WORD_BITS == 0 && end - at >= WORD_BITS) {
 		uint64_t word = view->busy[at / WORD_BITS];
 
+		if (view->only && view->only[at / WORD_BITS] == 0)
+			word = UINT64_MAX;
 		if (word != UINT64_MAX && (word != 0 || !view->spare_page_blocks))
 			break;
 		at += WORD_BITS;
@@ -173,11 +178,34 @@ static void measure_broken(const struct space *space, struct group *group, uint3
 		set_broken(space, group, left);
 }
 
+/* INV-TRIM-3: whether these blocks are stale. */
+static void set_stale(struct group *group, uint32_t first, uint32_t length, bool value)
+{
+	uint32_t before = 0, after = 0;
+
+	while (group->stale && length > 0) {
+		uint32_t shift = first % WORD_BITS;
+		uint32_t n = WORD_BITS - shift < length ? WORD_BITS - shift : length;
+		uint64_t mask = (n == WORD_BITS ? UINT64_MAX : (1ull << n) - 1) << shift;
+		uint64_t *word = &group->stale[first / WORD_BITS];
+
+		before += (uint32_t)__builtin_popcountll(*word & mask);
+		*word = value ? *word | mask : *word & ~mask;
+		after += (uint32_t)__builtin_popcountll(*word & mask);
+		first += n;
+		length -= n;
+	}
+	if (after != before)
+		atomic_fetch_add_explicit(&group->stale_count, after - before,
+					  memory_order_relaxed);
+}
+
 static void take_locked(const struct space *space, struct group *group, uint32_t first,
 			uint32_t length)
 {
 	uint32_t whole = set_bits(group->busy, space->page_blocks, first, length, true);
 
+	set_stale(group, first, length, false);
 	atomic_fetch_sub_explicit(&group->whole, whole, memory_order_relaxed);
 	atomic_fetch_sub_explicit(&group->free, length, memory_order_relaxed);
 	measure_broken(space, group, first, first + length);
@@ -419,7 +447,29 @@ static uint32_t hold_given(struct space *space, struct group *group, uint32_t fi
 	return went;
 }
 
-uint32_t group_give(struct space *space, struct group *group, uint32_t first, uint32_t length)
+bool group_take_next(struct space *space, struct group *group, uint32_t *pos, uint32_t end,
+		     uint32_t shortest, uint32_t max, bool stale, struct run *out)
+{
+	struct view view = {.busy = group->busy, .only = stale ? group->stale : NULL};
+	bool found;
+
+	latch_x(&group->latch);
+	do {
+		found = next_run(&view, pos, end, out);
+	} while (found && out->length < shortest);
+	if (found) {
+		if (out->length > max)
+			out->length = max;
+		take_locked(space, group, out->first, out->length);
+		*pos = out->first + out->length;
+	}
+	unlatch_x(&group->latch);
+	return found;
+}
+
+/* Gives back; stale: the device does not know yet. */
+static uint32_t give(struct space *space, struct group *group, uint32_t first, uint32_t length,
+		     bool stale)
 {
 	uint32_t around, whole, went;
 
@@ -429,6 +479,8 @@ uint32_t group_give(struct space *space, struct group *group, uint32_t first, ui
 	atomic_fetch_add_explicit(&group->free, length, memory_order_relaxed);
 	if (first / WORD_BITS < group->whole_scan)
 		group->whole_scan = first / WORD_BITS;
+	if (stale)
+		set_stale(group, first, length, true);
 	went = hold_given(space, group, first, first + length);
 	around = run_around(space, group, first, first + length);
 	if (around > atomic_load_explicit(&group->longest, memory_order_relaxed))
@@ -436,6 +488,17 @@ uint32_t group_give(struct space *space, struct group *group, uint32_t first, ui
 	measure_broken(space, group, first, first + length);
 	unlatch_x(&group->latch);
 	return went;
+}
+
+uint32_t group_give(struct space *space, struct group *group, uint32_t first, uint32_t length)
+{
+	return give(space, group, first, length, true);
+}
+
+uint32_t group_give_discarded(struct space *space, struct group *group, uint32_t first,
+			      uint32_t length)
+{
+	return give(space, group, first, length, false);
 }
 
 bool group_busy(struct group *group, uint32_t first, uint32_t length)
@@ -452,13 +515,14 @@ bool group_busy(struct group *group, uint32_t first, uint32_t length)
 
 /* ------------------------------------------------------------------ opening */
 
-void group_init(struct space *space, uint32_t number, uint64_t *busy, uint64_t *held)
+void group_init(struct space *space, struct group *group, uint32_t number, uint64_t *busy,
+		uint64_t *held, uint64_t *stale)
 {
-	struct group *group = &space->group[number];
-
 	latch_init(&group->latch, RANK_SPACE, number);
+	group->number = number;
 	group->busy = busy;
 	group->held = held;
+	group->stale = stale;
 	memset(busy, 0xff, space->words * sizeof(*busy));
 }
 

@@ -12,6 +12,7 @@
 /* The free map of one group: busy = bitmap | reserved | freed but not reusable (INV-LOB-5). */
 struct group {
 	struct latch latch;        /* RANK_SPACE, order = group number */
+	uint32_t number;           /* constant */
 	uint64_t *busy;            /* one bit a block [lock: latch] */
 	uint32_t scan;             /* where the next search without a hint starts [lock: latch] */
 	uint32_t whole_scan;       /* words below have no whole page [lock: latch] */
@@ -23,6 +24,9 @@ struct group {
 	_Atomic uint32_t whole;    /* page-shaped pieces that are free [lock: latch to write] */
 	uint64_t *held;            /* one bit a piece: in the page reserve [lock: latch] */
 	_Atomic uint32_t held_count; /* [lock: latch to write] */
+	/* Free blocks that the device was not told of (INV-TRIM-3); NULL: not kept [lock: latch] */
+	uint64_t *stale;
+	_Atomic uint32_t stale_count; /* [lock: latch to write] */
 };
 
 /* No reservation asks for a longer run, so longer ones need not be told apart. */
@@ -33,7 +37,9 @@ struct run {
 	uint32_t first, length;
 };
 
-void group_init(struct space *space, uint32_t number, uint64_t *busy, uint64_t *held);
+/* stale may be NULL. */
+void group_init(struct space *space, struct group *group, uint32_t number, uint64_t *busy,
+		uint64_t *held, uint64_t *stale);
 /* Counts and measures after busy was filled in. */
 void group_loaded(struct space *space, struct group *group);
 /*
@@ -58,8 +64,17 @@ bool group_take_page(struct space *space, struct group *group, uint32_t *first);
 uint32_t group_hold(struct space *space, struct group *group, uint32_t max);
 /* Takes a piece out of the reserve: busy, and the caller's. */
 bool group_unhold(struct space *space, struct group *group, uint32_t *first);
+/*
+ * Takes the first free run in [*pos, end) of at least `shortest` blocks, at most `max` of
+ * it; stale: only blocks that are stale.  *pos moves behind it, or to the end.
+ */
+bool group_take_next(struct space *space, struct group *group, uint32_t *pos, uint32_t end,
+		     uint32_t shortest, uint32_t max, bool stale, struct run *out);
 /* Returns how many of these blocks went to the reserve instead of becoming free. */
 uint32_t group_give(struct space *space, struct group *group, uint32_t first, uint32_t length);
+/* The same for blocks that the device has just been told of. */
+uint32_t group_give_discarded(struct space *space, struct group *group, uint32_t first,
+			      uint32_t length);
 /* Are all blocks of the run busy? */
 bool group_busy(struct group *group, uint32_t first, uint32_t length);
 
@@ -108,13 +123,17 @@ struct defer {
 	_Atomic uint64_t released; /* blocks that ever became free: what a drain looks at */
 	_Atomic uint64_t hold[SPACE_HOLDERS]; /* LSN; SPACE_UNHELD: nothing is kept for it */
 	_Atomic bool draining;     /* one drain at a time */
+	_Atomic uint64_t failures; /* callers that were told -ENOSPC */
 	struct waitq drained;
 };
 
 int defer_init(struct space *space) must_check;
 void defer_destroy(struct space *space);
-/* The calling thread is about to hear -ENOSPC: its space_drain() counts what is freed since. */
-void defer_note_enospc(struct space *space);
+/*
+ * The calling thread is about to hear -ENOSPC: its space_drain() counts what is freed since.
+ * trims: trim_sequence() before it began to look.
+ */
+void defer_note_enospc(struct space *space, uint64_t trims);
 /* What a drain does behind purge: mark, write back, advance.  May wait. */
 int space_settle(struct space *space) must_check;
 
@@ -128,16 +147,18 @@ struct page_pool {
 	struct latch latch;        /* RANK_LEAF */
 	uint64_t pageno[PAGES_KEPT_MAX + PAGES_WORK_MAX]; /* [lock: latch] */
 	_Atomic uint32_t count;    /* [lock: latch to write] */
-	uint32_t kept, work;       /* targets; constant */
+	_Atomic uint32_t kept, work; /* targets; they only grow */
 };
 
 /* Whole pieces that data may not have; which ones, the groups know. */
 struct page_reserve {
-	uint64_t target;           /* constant */
+	_Atomic uint64_t target;   /* only grows */
 	_Atomic uint64_t held;     /* slots taken: pieces held, or about to be */
 };
 
 void pages_init(struct space *space);
+/* The targets, after the volume has become larger, too. */
+void pages_set_targets(struct space *space);
 /* Fills the pool: the kept part, and the working part while the map has plenty. */
 void pages_refill(struct space *space);
 /* Gives ready pages back to the map while it lacks `blocks` and more than kept ones are ready. */
@@ -183,23 +204,63 @@ bool ready_refill(struct space *space);
 void ready_break(struct space *space, uint64_t blocks);
 uint64_t ready_count(struct space *space);
 
+/* --------------------------------------------------------------- discards */
+
+struct trim {
+	_Atomic uint64_t sequence;  /* odd: a step is under way; raised at its begin and end */
+	_Atomic uint64_t in_flight; /* blocks that the device is being told of */
+	struct waitq turn;          /* a step has ended */
+	struct waitq pause;         /* between two steps; woken at the end */
+	/* the thread of -o discard */
+	_Atomic bool wanted, stop;
+	_Atomic bool unsupported;   /* the device said so */
+	struct waitq wake;
+	struct os_thread thread;
+	_Atomic bool running;
+};
+
+/* Something became stale. */
+void trim_hear(struct space *space);
+uint64_t trim_sequence(struct space *space);
+/* Waits for the end of a step that is under way. */
+void trim_wait(struct space *space);
+int trim_start(struct space *space) must_check;
+void trim_stop(struct space *space);
+
 /* ------------------------------------------------------------------ whole */
+
+/* Groups that came together: at open, and by each growth. */
+struct space_part {
+	struct space_part *next;
+	struct group **table;      /* the one that was made for it; or NULL */
+	struct group *group;
+	uint64_t *busy, *held, *stale; /* storage of their maps */
+};
 
 struct space {
 	struct volume *volume;
-	struct group *group;
-	uint64_t *busy, *held;     /* storage of all groups' maps */
-	uint32_t group_count, group_blocks, words, page_blocks;
-	uint64_t total;            /* blocks that exist in groups */
+	/* By number.  One with more room takes its place; the old one stays until the end. */
+	struct group **_Atomic table;
+	uint32_t table_room;
+	struct space_part *parts;
+	_Atomic uint32_t group_count; /* only grows, after the table has their entries */
+	uint32_t group_blocks, words, page_blocks;
+	_Atomic uint64_t total;    /* blocks that exist in groups */
 	_Atomic int64_t free;      /* free blocks that nobody has claimed (INV-SPACE-1) */
 	_Atomic uint64_t reserved;
 	struct page_pool pages;
 	struct page_reserve reserve;
 	struct ready ready;
 	struct defer defer;
+	struct trim trim;
 	_Atomic uint64_t held_start; /* space_hold_run(); 0: none */
 	_Atomic uint64_t near[STAT_SHARDS]; /* where threads of a shard go on without a hint */
 };
+
+static inline struct group *space_group(struct space *space, uint32_t number)
+{
+	return atomic_load(&space->table)[number];
+}
 
 static inline uint64_t space_first_block(const struct space *space, uint32_t group)
 {

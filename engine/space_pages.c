@@ -87,7 +87,7 @@ static void hold_more(struct space *space)
 	struct page_reserve *reserve = &space->reserve;
 
 	for (uint32_t number = 0; number < space->group_count; number++) {
-		struct group *group = &space->group[number];
+		struct group *group = space_group(space, number);
 
 		if (atomic_load(&reserve->held) >= reserve->target)
 			return;
@@ -103,7 +103,7 @@ static bool take_held(struct space *space, uint64_t *pageno)
 	for (uint32_t number = 0; number < space->group_count; number++) {
 		uint32_t bit;
 
-		if (group_unhold(space, &space->group[number], &bit)) {
+		if (group_unhold(space, space_group(space, number), &bit)) {
 			atomic_fetch_sub(&space->reserve.held, 1);
 			*pageno = space_first_block(space, number) + bit;
 			return true;
@@ -133,7 +133,7 @@ static bool take_whole(struct space *space, uint64_t *pageno)
 	for (uint32_t number = 0; number < space->group_count; number++) {
 		uint32_t bit;
 
-		if (group_take_page(space, &space->group[number], &bit)) {
+		if (group_take_page(space, space_group(space, number), &bit)) {
 			*pageno = space_first_block(space, number) + bit;
 			return true;
 		}
@@ -240,7 +240,7 @@ bool pages_give_up(struct space *space, uint64_t *pageno)
 	return take_held(space, pageno) || pop_page(space, 0, 0, pageno);
 }
 
-void pages_init(struct space *space)
+void pages_set_targets(struct space *space)
 {
 	struct page_pool *pages = &space->pages;
 	uint64_t volume_pages = space->total / space->page_blocks;
@@ -248,12 +248,21 @@ void pages_init(struct space *space)
 	uint64_t work = volume_pages / WORK_SHARE;
 	uint64_t reserve = volume_pages / RESERVE_SHARE;
 
-	latch_init(&pages->latch, RANK_LEAF, 0);
-	pages->kept = kept < PAGES_KEPT_MAX ? (uint32_t)kept : PAGES_KEPT_MAX;
-	pages->work = work < PAGES_WORK_MAX ? (uint32_t)work : PAGES_WORK_MAX;
-	if (pages->work < WORK_PAGES_MIN)
-		pages->work = WORK_PAGES_MIN;
-	space->reserve.target = reserve > pages->kept ? reserve - pages->kept : 0;
+	if (kept > PAGES_KEPT_MAX)
+		kept = PAGES_KEPT_MAX;
+	if (work > PAGES_WORK_MAX)
+		work = PAGES_WORK_MAX;
+	if (work < WORK_PAGES_MIN)
+		work = WORK_PAGES_MIN;
+	pages->kept = (uint32_t)kept;
+	pages->work = (uint32_t)work;
+	space->reserve.target = reserve > kept ? reserve - kept : 0;
+}
+
+void pages_init(struct space *space)
+{
+	latch_init(&space->pages.latch, RANK_LEAF, 0);
+	pages_set_targets(space);
 	pages_refill(space);
 }
 
@@ -278,6 +287,7 @@ int space_refill_pages(struct space *space, unsigned flags)
 {
 	struct page_pool *pages = &space->pages;
 	uint32_t least = flags & SPACE_PRIVILEGED ? 1 : pages->kept + 1;
+	uint64_t trims = trim_sequence(space);
 
 	for (unsigned attempt = 0; attempt < 2; attempt++) {
 		pages_refill(space);
@@ -287,7 +297,7 @@ int space_refill_pages(struct space *space, unsigned flags)
 		ready_break(space, INT64_MAX); /* INV-READY-3 */
 		space_advance(space);
 	}
-	defer_note_enospc(space);
+	defer_note_enospc(space, trims);
 	stat_add(&space->volume->stats, STAT_space_enospc, 1);
 	return -ENOSPC;
 }

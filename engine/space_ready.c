@@ -154,7 +154,7 @@ uint64_t ready_count(struct space *space)
 void ready_init(struct space *space)
 {
 	struct ready *ready = &space->ready;
-	uint64_t share = space->total / space->page_blocks / READY_SHARE;
+	uint64_t share = atomic_load(&space->total) / space->page_blocks / READY_SHARE;
 
 	for (unsigned i = 0; i < INDEX_COUNT; i++)
 		latch_init(&ready->list[i].latch, RANK_LEAF, 0);
@@ -186,10 +186,10 @@ static void run(void *arg)
 int space_start(struct space *space)
 {
 	struct ready *ready = &space->ready;
-	int rc;
+	int rc = trim_start(space);
 
-	if (ready->target_max == 0)
-		return 0;
+	if (rc || ready->target_max == 0)
+		return rc;
 	rc = os_thread_start(&ready->thread, "blinkfs-pages", run, space);
 	ready->running = rc == 0;
 	return rc;
@@ -199,6 +199,7 @@ void space_stop(struct space *space)
 {
 	struct ready *ready = &space->ready;
 
+	trim_stop(space);
 	if (!ready->running)
 		return;
 	atomic_store(&ready->stop, true);

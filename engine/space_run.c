@@ -16,7 +16,7 @@ static bool take_anywhere(struct space *space, uint32_t blocks, uint64_t *start)
 	uint32_t measured = blocks < RUN_MEASURE_MAX ? blocks : RUN_MEASURE_MAX;
 
 	for (uint32_t number = 0; number < space->group_count; number++) {
-		struct group *group = &space->group[number];
+		struct group *group = space_group(space, number);
 		uint32_t bit;
 
 		if (atomic_load(&group->free) >= blocks &&

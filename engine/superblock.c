@@ -14,9 +14,11 @@
  *	the primary           new        new       primary, new
  *
  * When block 0 is broken, the copy is looked for in the last block of the
- * device, and where the remains of block 0 say that the volume ends: its size
- * never changes, so a torn update leaves that field intact.  Either place must
- * hold a superblock that names just this place as its volume's last block.
+ * device, and where the remains of block 0 say that the volume ends: of a torn
+ * update this field is the old or the new one, and both mostly the same.  Either
+ * place must hold a superblock that names just this place as its volume's last
+ * block.  Of two, which a crash while the volume grew may leave (grow.h), the one
+ * with the higher generation wins; of equal ones that which block 0 names.
  *
  * Everything here may come from a hostile image: nothing is believed before
  * geometry_decode() has accepted it.
@@ -28,8 +30,6 @@
 
 #include <errno.h>
 
-/* Block numbers times BLOCK_SIZE stay within loff_t, with room for sums of several. */
-#define BLOCK_COUNT_MAX (1ull << 50)
 /* All slots are read at once when a volume is opened. */
 #define DW_SLOTS_LIMIT 4096u
 /* A counter that is raised by one now and then never gets near this. */
@@ -236,21 +236,21 @@ static int rescue_from_copy(struct device *dev, struct disk_superblock *sb, int 
 			    bool *used_copy)
 {
 	uint64_t hint = has_magic(sb) ? le64_get(sb->block_count) : 0;
-	uint64_t places[] = {dev->size_bytes / BLOCK_SIZE, hint};
+	uint64_t places[] = {hint, dev->size_bytes / BLOCK_SIZE};
 
 	for (unsigned i = 0; i < array_count(places); i++) {
 		struct disk_superblock copy;
 		int rc = places[i] ? copy_read(dev, places[i] - 1, &copy) : -BE_NOVOLUME;
 
-		if (rc == 0) {
+		if (rc == 0 && (!*used_copy ||
+				le64_get(copy.update_gen) > le64_get(sb->update_gen))) {
 			*sb = copy;
 			*used_copy = true;
-			return 0;
 		}
 		if (rc == -BE_VERSION && verdict != -BE_VERSION)
 			verdict = rc;
 	}
-	return verdict;
+	return *used_copy ? 0 : verdict;
 }
 
 int superblock_read(struct device *dev, struct disk_superblock *out, bool *used_copy)
@@ -297,4 +297,16 @@ int superblock_write(struct device *dev, struct disk_superblock *sb)
 	if (!rc)
 		rc = dev_flush(dev);
 	return rc;
+}
+
+int superblock_forget_larger(struct device *dev, const struct disk_superblock *sb)
+{
+	static const uint8_t zeros[BLOCK_SIZE];
+	uint64_t last = dev->size_bytes / BLOCK_SIZE - 1;
+	struct disk_superblock copy;
+
+	if (last <= le64_get(sb->block_count) - 1 || copy_read(dev, last, &copy) != 0 ||
+	    memcmp(copy.uuid, sb->uuid, sizeof(copy.uuid)) != 0)
+		return 0;
+	return dev_write(dev, zeros, sizeof(zeros), last * BLOCK_SIZE);
 }

@@ -86,12 +86,14 @@ static void note_log_path(struct volume *volume)
 static int begin_generation(struct volume *volume)
 {
 	uint64_t replay = log_found_checkpoint(volume->log)->generation;
+	int rc;
 
 	volume->sb.mount_gen = le64_make(le64_get(volume->sb.mount_gen) + 1);
 	volume->sb.log_gen = le64_make(replay);
 	note_log_path(volume);
 	set_state(volume, 0, SB_CLEAN);
-	return write_superblock(volume);
+	rc = superblock_forget_larger(volume->dev, &volume->sb);
+	return rc ? rc : write_superblock(volume);
 }
 
 /* Step 3. */

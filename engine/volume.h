@@ -26,6 +26,9 @@ struct pool;
 struct purge;
 struct space;
 
+/* Block numbers times BLOCK_SIZE stay within loff_t, with room for sums of several. */
+#define BLOCK_COUNT_MAX (1ull << 50)
+
 struct volume_options {
 	bool read_only;           /* nothing is written: recovery happens in memory */
 	uint64_t cache_bytes;     /* 0 = CACHE_BYTES_DEFAULT */
@@ -45,14 +48,17 @@ struct volume_options {
 	bool no_background;       /* tests: no threads; the test calls what they would do */
 	const char *archive_dir;  /* NULL = no log archive (archive.h) */
 	bool archive_data;        /* file contents as well */
+	bool discard;             /* the device is told of what was freed (space_trim.c) */
 };
 
 #define ID_SHARDS 64u /* as many threads take numbers without meeting */
 
 struct geometry {
 	uint32_t page_size, page_blocks;
-	uint32_t group_blocks, group_count;
-	uint64_t block_count, groups_start, system_page;
+	uint32_t group_blocks;
+	_Atomic uint32_t group_count; /* these two grow, with readers beside (grow.h) */
+	_Atomic uint64_t block_count;
+	uint64_t groups_start, system_page;
 	uint64_t dw_start;
 	uint32_t dw_slots;
 	uint64_t log_start, log_bytes;
@@ -131,6 +137,10 @@ struct format_params {
 int volume_format(struct device *dev, const struct format_params *params,
 		  struct geometry *geometry) must_check;
 
+/* The bitmap pages of groups from `first` on, each group free but for that page; not flushed. */
+int volume_format_groups(struct device *dev, const struct geometry *geo, const uint8_t uuid[16],
+			 uint32_t first) must_check;
+
 /* ------------------------------------------------------------ superblock */
 
 /*
@@ -140,6 +150,8 @@ int volume_format(struct device *dev, const struct format_params *params,
 int superblock_read(struct device *dev, struct disk_superblock *out, bool *used_copy) must_check;
 /* INV-SB-1: generation up; copy, flush, primary, flush. */
 int superblock_write(struct device *dev, struct disk_superblock *sb) must_check;
+/* A copy in the device's last block that belongs to a larger volume, which did not come to be. */
+int superblock_forget_larger(struct device *dev, const struct disk_superblock *sb) must_check;
 /* A volume or log of this page size wants at least so many bytes of log. */
 uint64_t volume_log_bytes_min(uint32_t page_size);
 /* Do these blocks lie within one group, behind its fixed pages? */

@@ -53,14 +53,16 @@ bool written_knows(const struct written *written, lsn_t lsn)
 
 bool written_has(const struct written *written, uint64_t block)
 {
-	const _Atomic uint64_t *word = &written->map[written->current][block / 64];
+	const _Atomic uint64_t *map = written->map[written->current];
 
-	return atomic_load_explicit(word, memory_order_relaxed) >> block % 64 & 1;
+	if (block / 64 >= written->words)
+		return true;
+	return atomic_load_explicit(&map[block / 64], memory_order_relaxed) >> block % 64 & 1;
 }
 
-static void set_bits(_Atomic uint64_t *map, uint64_t start, uint32_t count)
+static void set_bits(_Atomic uint64_t *map, size_t words, uint64_t start, uint32_t count)
 {
-	while (count > 0) {
+	while (count > 0 && start / 64 < words) {
 		uint32_t shift = start % 64;
 		uint32_t n = 64 - shift < count ? 64 - shift : count;
 		uint64_t mask = (n == 64 ? UINT64_MAX : (1ull << n) - 1) << shift;
@@ -77,7 +79,7 @@ void written_note(struct written *written, uint64_t start, uint32_t count)
 
 	for (unsigned i = 0; i < 2; i++)
 		if (on >> i & 1)
-			set_bits(written->map[i], start, count);
+			set_bits(written->map[i], written->words, start, count);
 }
 
 void written_free(struct written *written)

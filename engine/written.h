@@ -12,6 +12,7 @@
  * INV-WRITTEN-1: a map that counts for LSN e has the bits of all blocks that an
  * mtr with an LSN above e published.  It was switched on before e was chosen, and
  * mtrs look for it after they have got their LSN: with one above e, they see it.
+ * Blocks that the volume has gained since the maps were made count as written.
  * INV-WRITTEN-2: they set the bits before log_listed(): who waits until everything
  * up to an LSN is listed sees all of their bits.
  */

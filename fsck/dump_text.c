@@ -311,6 +311,7 @@ static const char *record_name(uint8_t type)
 		[REC_DATA] = "data",
 		[REC_FREE_PAGE] = "free_page",
 		[REC_LOG_OTHER] = "log_other",
+		[REC_VOLUME_SIZE] = "volume_size",
 		[REC_REQUEST] = "request",
 		[REC_NONCE] = "nonce",
 		[REC_PAGE_INIT] = "page_init",

@@ -140,11 +140,19 @@ static bool find_copy(struct search *s, struct disk_superblock *out)
 {
 	uint64_t from = s->groups_start + (uint64_t)(s->group_count - 1) * s->group_blocks;
 	uint64_t end = from + 2 * (uint64_t)s->group_blocks;
+	bool found = false;
 
-	for (uint64_t block = from; block < end && block < s->blocks; block++)
-		if (is_copy(s, block, out))
-			return true;
-	return false;
+	/* A volume that has grown, or was about to, may have two: the newer one counts. */
+	for (uint64_t block = from; block < end && block < s->blocks; block++) {
+		struct disk_superblock copy;
+
+		if (!is_copy(s, block, &copy))
+			continue;
+		if (!found || le64_get(copy.update_gen) > le64_get(out->update_gen))
+			*out = copy;
+		found = true;
+	}
+	return found;
 }
 
 static void put_together(struct search *s, struct disk_superblock *sb)

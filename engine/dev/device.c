@@ -6,7 +6,8 @@
  * read-only.
  * INV-DEV-2: the counters hold what has succeeded.
  * INV-DEV-6: `flushed` is never above what is durable: a write counts when it has
- * ended, a flush covers the writes counted before it began.
+ * ended, a flush covers the writes counted before it began.  A discard is no write
+ * here: nobody needs it to be durable.
  * INV-OS-3: transfers and flushes may keep the thread: os_may_block() comes first.
  */
 #include "engine/dev/device.h"
@@ -217,6 +218,34 @@ int dev_resize(struct device *dev, uint64_t size_bytes)
 	error = dev->ops->resize ? dev->ops->resize(dev, size_bytes) : -EOPNOTSUPP;
 	if (!error)
 		dev->size_bytes = size_bytes;
+	return error;
+}
+
+int dev_measure(struct device *dev)
+{
+	uint64_t size_bytes = 0;
+	int error = dev->ops->measure ? dev->ops->measure(dev, &size_bytes) : 0;
+
+	if (!error && size_bytes > dev->size_bytes)
+		dev->size_bytes = size_bytes;
+	return error;
+}
+
+int dev_discard(struct device *dev, uint64_t offset, uint64_t len)
+{
+	int error = transfer_error(dev, len, offset, true);
+
+	check(!dev->base);
+	if (error || len == 0)
+		return error;
+	if (!dev->ops->discard)
+		return -EOPNOTSUPP;
+	os_may_block();
+	error = dev->ops->discard(dev, offset, len);
+	if (!error && dev->stats) {
+		stat_add(dev->stats, STAT_dev_discards, 1);
+		stat_add(dev->stats, STAT_dev_discard_bytes, len);
+	}
 	return error;
 }
 

@@ -44,6 +44,8 @@ struct device_ops {
 	void (*flush_begin)(struct device *dev, struct dev_flush *flush);
 	int (*flush_end)(struct dev_flush *flush);
 	int (*resize)(struct device *dev, uint64_t size_bytes);
+	int (*measure)(struct device *dev, uint64_t *size_bytes);
+	int (*discard)(struct device *dev, uint64_t offset, uint64_t len);
 	int (*open_lane)(struct device *dev, unsigned flags, uint64_t offset, uint64_t len,
 			 struct device **out);
 	int (*write_beside_flush)(struct device *lane, struct dev_request *requests, size_t count);
@@ -54,7 +56,7 @@ struct device_ops {
 
 struct device {
 	const struct device_ops *ops;
-	uint64_t size_bytes;     /* changed by dev_resize() only */
+	_Atomic uint64_t size_bytes; /* changed by dev_resize() and dev_measure() only */
 	bool read_only;
 	bool byte_addressable;   /* its bytes can be mapped and made durable without a flush */
 	uint32_t block_bytes;    /* what the medium writes as a whole; 0 = unknown */
@@ -92,10 +94,19 @@ struct dev_flush {
 void dev_flush_begin(struct device *dev, struct dev_flush *flush);
 int dev_flush_end(struct dev_flush *flush) must_check;
 /*
- * The size of a regular file changes; nobody else uses the device meanwhile.
+ * The size of a regular file changes; nobody uses what is cut off, or added, meanwhile.
  * -EOPNOTSUPP where it cannot (a block device), unless it is so already.
  */
 int dev_resize(struct device *dev, uint64_t size_bytes) must_check;
+/* Somebody else may have made it larger: its size as it is now.  It never becomes smaller. */
+int dev_measure(struct device *dev) must_check;
+/*
+ * The medium need not keep these bytes.  What is read there is unspecified (what was
+ * there, zeros, or anything else) until they are written again; a power cut treats it
+ * as a write.  It needs no flush: one that is lost has lost nothing.  Nobody else reads
+ * or writes there until it returns.  -EOPNOTSUPP where the medium cannot.
+ */
+int dev_discard(struct device *dev, uint64_t offset, uint64_t len) must_check;
 void dev_close(struct device *dev); /* NULL is allowed */
 
 /* --- lanes: another way to a region of the same medium -------------------- */
@@ -220,7 +231,7 @@ size_t dev_record_before(struct device *dev, const struct device *other, size_t 
 size_t dev_record_undecided(struct device *dev, size_t event);
 
 /* Fault injection on a memory device: the n-th coming I/O (0 = next) of the kinds in mask fails. */
-enum dev_fault_kind { FAULT_READ = 1, FAULT_WRITE = 2, FAULT_FLUSH = 4 };
+enum dev_fault_kind { FAULT_READ = 1, FAULT_WRITE = 2, FAULT_FLUSH = 4, FAULT_DISCARD = 8 };
 void dev_memory_fail(struct device *dev, unsigned mask, uint64_t after, int error, bool sticky);
 uint64_t dev_memory_fault_count(struct device *dev); /* failures injected so far */
 /* From now on it is byte-addressable, with blocks of one line. */

@@ -218,9 +218,43 @@ static int stat_kind(const struct stat *st)
 	return S_ISDIR(st->st_mode) ? -EISDIR : -EINVAL;
 }
 
+static int file_measure(struct device *dev, uint64_t *size_bytes)
+{
+	struct file_device *file = file_device(dev);
+	struct stat st;
+
+	if (file->is_block)
+		return ioctl(file->fd, BLKGETSIZE64, size_bytes) == 0 ? 0 : -errno;
+	if (fstat(file->fd, &st) != 0)
+		return -errno;
+	*size_bytes = (uint64_t)st.st_size;
+	return 0;
+}
+
+/*
+ * A file gets a hole, a block device is told.  There is no request for the latter that
+ * io_uring of every kernel knows, and neither is worth a ring: whoever discards has a
+ * thread of his own.
+ */
+static int file_discard(struct device *dev, uint64_t offset, uint64_t len)
+{
+	struct file_device *file = file_device(dev);
+	int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, rc;
+	uint64_t range[2] = {offset, len};
+
+	do {
+		rc = file->is_block ? ioctl(file->fd, BLKDISCARD, range)
+				    : fallocate(file->fd, mode, (off_t)offset, (off_t)len);
+	} while (rc != 0 && errno == EINTR);
+	if (rc == 0)
+		return 0;
+	return errno == ENOSYS || errno == ENOTTY ? -EOPNOTSUPP : -errno;
+}
+
 static int size_of(struct file_device *file)
 {
 	int block_bytes = FILE_BLOCK_BYTES;
+	uint64_t size_bytes;
 	struct stat st;
 	int error;
 
@@ -230,9 +264,11 @@ static int size_of(struct file_device *file)
 	if (error)
 		return error;
 	file->is_block = S_ISBLK(st.st_mode);
-	file->dev.size_bytes = (uint64_t)st.st_size;
-	if (file->is_block && (ioctl(file->fd, BLKGETSIZE64, &file->dev.size_bytes) != 0 ||
-			       ioctl(file->fd, BLKSSZGET, &block_bytes) != 0))
+	error = file_measure(&file->dev, &size_bytes);
+	if (error)
+		return error;
+	file->dev.size_bytes = size_bytes;
+	if (file->is_block && ioctl(file->fd, BLKSSZGET, &block_bytes) != 0)
 		return -errno;
 	file->dev.byte_addressable = !file->is_block && file_is_memory(file->fd);
 	file->dev.block_bytes = file->dev.byte_addressable ? DEV_MAP_LINE : (uint32_t)block_bytes;
@@ -263,6 +299,8 @@ static const struct device_ops file_ops = {
 	.flush_begin = file_flush_begin,
 	.flush_end = file_flush_end,
 	.resize = file_resize,
+	.measure = file_measure,
+	.discard = file_discard,
 	.open_lane = file_open_lane,
 	.map = file_map,
 	.persist = file_persist,

@@ -28,8 +28,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SECTOR_SIZE 512u /* what a power cut keeps or loses as a whole */
+#define DISCARDED 0xd1   /* each byte after a discard */
 
 static const struct device_ops memory_ops;
 
@@ -224,8 +226,8 @@ static void note_returned_locked(struct memory_device *mem, uint32_t recording_i
 		mem->events[event].ended = ++mem->clock;
 }
 
-int memory_write_way(struct memory_device *mem, const void *buf, size_t len, uint64_t offset,
-		     bool settles)
+static int write_as(struct memory_device *mem, enum dev_fault_kind kind, const void *buf,
+		    size_t len, uint64_t offset, bool settles)
 {
 	uint32_t recording_id;
 	size_t event;
@@ -235,7 +237,7 @@ int memory_write_way(struct memory_device *mem, const void *buf, size_t len, uin
 	latch_x(&mem->latch);
 	recording_id = mem->recording_id;
 	event = mem->event_count;
-	error = injected_error_locked(mem, FAULT_WRITE);
+	error = injected_error_locked(mem, kind);
 	recorded = mem->recording && !error;
 	if (recorded)
 		error = record_write_locked(mem, buf, len, offset);
@@ -251,6 +253,26 @@ int memory_write_way(struct memory_device *mem, const void *buf, size_t len, uin
 			error = record_settle(mem, event);
 		unlatch_x(&mem->latch);
 	}
+	return error;
+}
+
+int memory_write_way(struct memory_device *mem, const void *buf, size_t len, uint64_t offset,
+		     bool settles)
+{
+	return write_as(mem, FAULT_WRITE, buf, len, offset, settles);
+}
+
+/* Recorded as a write of garbage: nobody may rely on zeros, nor on what was there. */
+static int memory_discard(struct device *dev, uint64_t offset, uint64_t len)
+{
+	void *garbage = malloc(len);
+	int error = garbage ? 0 : -ENOMEM;
+
+	if (!error) {
+		memset(garbage, DISCARDED, len);
+		error = write_as(memory_device(dev), FAULT_DISCARD, garbage, len, offset, false);
+	}
+	free(garbage);
 	return error;
 }
 
@@ -323,6 +345,7 @@ static const struct device_ops memory_ops = {
 	.close = memory_close,
 	.flush_begin = memory_flush_begin,
 	.flush_end = memory_flush_end,
+	.discard = memory_discard,
 	.open_lane = memory_open_lane,
 	.map = memory_map,
 	.persist = memory_persist,

@@ -45,26 +45,36 @@ static int open_root(int fd)
 	return -ELOOP;
 }
 
-static int send_command(const char *dir, struct command *command)
+int command_open(const char *dir)
 {
 	int fd = mounted_open(dir), control = -1;
-	int rc = -ECANCELED;
 
 	if (fd < 0)
-		return rc;
+		return fd;
 	fd = open_root(fd);
 	if (fd >= 0)
 		control = openat(fd, ".blinkfs/control", O_RDONLY | O_CLOEXEC);
 	if (control < 0 && errno == EACCES)
 		message(LOG_ERR, "%s: only root or who mounted it may do that", dir);
-	else if (control < 0 || ioctl(control, COMMAND_IOCTL, command) != 0)
+	else if (control < 0)
 		message(LOG_ERR, "%s: its server cannot be asked: %s", dir, strerror(errno));
-	else
-		rc = 0;
-	if (control >= 0)
-		close(control);
 	if (fd >= 0)
 		close(fd);
+	return control;
+}
+
+int command_send(const char *dir, struct command *command)
+{
+	int control = command_open(dir);
+	int rc = control < 0 ? -ECANCELED : 0;
+
+	if (control >= 0 && ioctl(control, COMMAND_IOCTL, command) != 0) {
+		message(LOG_ERR, "%s: its server cannot be asked: %s", dir, strerror(errno));
+		rc = -ECANCELED;
+	}
+	if (control >= 0)
+		close(control);
+	command->text[sizeof(command->text) - 1] = '\0';
 	return rc;
 }
 
@@ -84,11 +94,10 @@ int log_resize_main(int argc, char **argv)
 		message(LOG_ERR, "not a size: %s", argv[2]);
 		return EXIT_USAGE;
 	}
-	if (send_command(argv[1], &command) != 0)
+	if (command_send(argv[1], &command) != 0)
 		return EXIT_FAILED;
 	if (command.result == 0)
 		return 0;
-	command.text[sizeof(command.text) - 1] = '\0';
 	message(LOG_ERR, "%s: the redo log keeps its size: %s", argv[1],
 		command.text[0] ? command.text : strerror(-command.result));
 	return EXIT_FAILED;

@@ -5,6 +5,8 @@
  *	blinkfs dump ...
  *	blinkfs sync DIR
  *	blinkfs log-resize DIR SIZE
+ *	blinkfs trim ... DIR
+ *	blinkfs grow DIR [SIZE]
  *	blinkfs backup ... DIR FILE
  *	blinkfs restore ... FILE... VOLUME
  *
@@ -82,6 +84,10 @@ int main(int argc, char **argv)
 		return sync_main(argc - 1, argv + 1);
 	if (argc > 1 && strcmp(argv[1], "log-resize") == 0)
 		return log_resize_main(argc - 1, argv + 1);
+	if (argc > 1 && strcmp(argv[1], "trim") == 0)
+		return trim_main(argc - 1, argv + 1);
+	if (argc > 1 && strcmp(argv[1], "grow") == 0)
+		return grow_main(argc - 1, argv + 1);
 	if (argc > 1 && strcmp(argv[1], "backup") == 0)
 		return backup_main(argc - 1, argv + 1);
 	if (argc > 1 && strcmp(argv[1], "restore") == 0)

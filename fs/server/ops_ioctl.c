@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/base/message.h"
 #include "engine/base/units.h"
+#include "engine/space.h"
 #include "fs/server/backup_serve.h"
 #include "fs/server/command.h"
 #include "fs/server/control.h"
@@ -15,6 +16,8 @@
 
 #include <errno.h>
 #include <unistd.h>
+
+#define TRIM_CALL_NS 100000000u /* a command that is interrupted ends so soon */
 
 /* ---------------------------------------------------------------- commands */
 
@@ -27,6 +30,51 @@ static int resize_log(struct volume *volume, struct command *command)
 		message(LOG_NOTICE, "%s: the redo log has now %s", volume->dev->path,
 			size_text(volume->geo.log_bytes, size));
 	return error_errno(rc);
+}
+
+static int grow(struct volume *volume, struct command *command)
+{
+	char size[SIZE_TEXT_BYTES];
+	int rc = volume_grow(volume, command->value, command->text);
+
+	command->value = volume->geo.block_count * BLOCK_SIZE;
+	if (rc == 0 && command->text[0] == '\0')
+		message(LOG_NOTICE, "%s: the volume has now %s", volume->dev->path,
+			size_text(command->value, size));
+	return error_errno(rc);
+}
+
+/* For TRIM_CALL_NS, or until nobody waits for it any more. */
+static int trim(fuse_req_t req, struct volume *volume, struct trim_command *command)
+{
+	uint64_t began = os_mono_ns(), minimum = command->minimum / BLOCK_SIZE;
+	struct space_trim job = {
+		.at = command->at / BLOCK_SIZE + (command->at % BLOCK_SIZE != 0),
+		.end = command->end / BLOCK_SIZE,
+		.shortest = minimum < UINT32_MAX ? (uint32_t)minimum : UINT32_MAX,
+	};
+	int rc = volume->options.read_only ? -EROFS : 1;
+
+	if (job.shortest == 0)
+		job.shortest = 1;
+	while (rc > 0 && os_mono_ns() - began < TRIM_CALL_NS && !fuse_req_interrupted(req))
+		rc = space_trim_step(volume->space, &job);
+	command->trimmed = job.trimmed * BLOCK_SIZE;
+	command->at = rc > 0 ? job.at * BLOCK_SIZE : UINT64_MAX;
+	return rc < 0 ? error_errno(rc) : 0;
+}
+
+static void run_trim(fuse_req_t req, const void *in, size_t in_len, size_t out_room)
+{
+	struct trim_command command;
+
+	if (in_len < sizeof(command) || out_room < sizeof(command)) {
+		reply_status(req, -EINVAL);
+		return;
+	}
+	memcpy(&command, in, sizeof(command));
+	command.result = trim(req, core_volume(req_core(req)), &command);
+	fuse_reply_ioctl(req, 0, &command, sizeof(command));
 }
 
 static void run_command(fuse_req_t req, const void *in, size_t in_len, size_t out_room)
@@ -42,6 +90,9 @@ static void run_command(fuse_req_t req, const void *in, size_t in_len, size_t ou
 	switch (command.kind) {
 	case COMMAND_LOG_RESIZE:
 		command.result = resize_log(core_volume(req_core(req)), &command);
+		break;
+	case COMMAND_GROW:
+		command.result = grow(core_volume(req_core(req)), &command);
 		break;
 	default:
 		command.result = -EOPNOTSUPP;
@@ -100,6 +151,8 @@ void op_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, void *arg, struct f
 		reply_status(req, -ENOTTY);
 	else if (cmd == COMMAND_IOCTL && control_takes_commands(node))
 		run_command(req, in, in_len, out_room);
+	else if (cmd == TRIM_IOCTL && control_takes_commands(node))
+		run_trim(req, in, in_len, out_room);
 	else if (cmd != BLINKFS_IOC_BACKUP_START && cmd != BLINKFS_IOC_BACKUP_STATUS)
 		reply_status(req, -ENOTTY);
 	else if (!is_owner(req))

@@ -22,6 +22,8 @@ static const char usage[] =
 	"       blinkfs dump ...                          look into a volume (blinkfs dump -h)\n"
 	"       blinkfs sync DIR                          make all that was done there durable\n"
 	"       blinkfs log-resize DIR SIZE               give its redo log another size\n"
+	"       blinkfs trim DIR                          give its free space back to the device\n"
+	"       blinkfs grow DIR [SIZE]                   make it larger\n"
 	"       blinkfs backup ...                        save a mounted volume (backup -h)\n"
 	"       blinkfs restore ...                       make a volume of backups (restore -h)\n"
 	"       blinkfs -h | -V                           this text; the version\n"
@@ -37,6 +39,7 @@ static const char usage[] =
 	"  -o log_mode=auto|pwrite|direct|dsync|mapped   how the redo log is written\n"
 	"  -o log_archive=DIR   keep everything that is written to the redo log in DIR\n"
 	"  -o log_archive_data  and the file contents that it refers to\n"
+	"  -o discard           give space that is freed back to the device\n"
 	"  -o smo=blink|index-latch   how indexes are split and merged (default blink)\n"
 	"  -o max_threads=N     requests handled at once, 1 to 512 (default 64)\n"
 #define X(name, text) "  -o " #name "=on|off (default on): " text "\n"
@@ -235,6 +238,13 @@ static int apply_log_archive_data(struct server_options *options, const char *wo
 	return 0;
 }
 
+static int apply_discard(struct server_options *options, const char *word, const char *value)
+{
+	(void)value;
+	options->discard = strcmp(word, "discard") == 0;
+	return 0;
+}
+
 static int apply_smo(struct server_options *options, const char *word, const char *value)
 {
 	(void)word;
@@ -265,6 +275,8 @@ static const struct option_word words[] = {
 	{"log_scrub", true, apply_log_scrub},
 	{"log_archive", true, apply_log_archive},
 	{"log_archive_data", false, apply_log_archive_data},
+	{"discard", false, apply_discard},
+	{"nodiscard", false, apply_discard},
 	{"smo", true, apply_smo},
 	{"max_threads", true, apply_max_threads},
 #define X(name, text) {#name, true, apply_tunable},

@@ -30,6 +30,7 @@ struct server_options {
 	bool log_scrub;
 	char *archive_dir;           /* absolute, owned; NULL = no log archive */
 	bool archive_data;
+	bool discard;
 	enum smo_mode smo;
 	uint32_t tunables_off; /* bits of enum tunable */
 	unsigned max_threads;

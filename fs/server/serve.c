@@ -189,6 +189,7 @@ static int open_volume(struct server *server)
 		.log_scrub = options->log_scrub,
 		.archive_dir = options->archive_dir,
 		.archive_data = options->archive_data,
+		.discard = options->discard,
 		.smo = options->smo,
 		.tunables_off = options->tunables_off,
 	};

@@ -73,6 +73,17 @@ static void add_pool(cJSON *root, struct volume *volume)
 	add_number(object, "tickets_free", counts.tickets_free);
 }
 
+static void add_trim(cJSON *root, struct volume *volume)
+{
+	cJSON *object = cJSON_AddObjectToObject(root, "discard");
+	struct space_trim_counts counts;
+
+	space_trim_count(volume->space, &counts);
+	cJSON_AddBoolToObject(object, "background", counts.background);
+	add_number(object, "in_flight_blocks", counts.in_flight);
+	add_number(object, "stale_blocks", counts.stale);
+}
+
 static void add_space(cJSON *root, struct volume *volume)
 {
 	cJSON *object = cJSON_AddObjectToObject(root, "space_blocks");
@@ -152,6 +163,7 @@ char *stats_json(struct server *server)
 	add_index(root, volume);
 	add_pool(root, volume);
 	add_space(root, volume);
+	add_trim(root, volume);
 	add_log(root, volume);
 	add_archive(root, volume);
 	add_backup(root, server);

@@ -6,8 +6,9 @@
  *	checkpoint A   changes of P, FREE_PAGE P   checkpoint B   P's blocks are reused
  *
  * From A on, the log tells of changes to a page that is not there any more: in its
- * place are the contents of a file, durable, or another page.  Recovery must leave
- * the first alone and make the second from its REC_PAGE_INIT.
+ * place are the contents of a file, durable, or another page, or whatever a discard
+ * has left.  Recovery must leave the first and the last alone and make the second from
+ * its REC_PAGE_INIT.
  */
 #include "engine/base/message.h"
 #include "engine/space.h"
@@ -182,6 +183,14 @@ static void reuse_as_pages(struct world *w)
 	run(w, "sync");
 }
 
+/* All that is free, pages that were freed among it, is garbage afterwards. */
+static void discard(struct world *w)
+{
+	run(w, "trim");
+	run(w, "chmod d 700");
+	run(w, "sync");
+}
+
 /* ---------------------------------------------------------------- judging */
 
 static void lose_newest_checkpoint(const struct world *w, struct device *dev)
@@ -254,7 +263,9 @@ static void judge_cuts(struct world *w, size_t from)
 	}
 }
 
-static void try_reuse(bool as_data, bool checkpoint)
+enum reuse { AS_DATA, AS_PAGES, DISCARDED };
+
+static void try_reuse(enum reuse reuse, bool checkpoint)
 {
 	struct world w = {0};
 	unsigned pages, data;
@@ -266,10 +277,12 @@ static void try_reuse(bool as_data, bool checkpoint)
 	free_pages(&w, checkpoint);
 	freed_below = log_next_lsn(w.volume->log);
 	from = dev_record_count(w.dev);
-	if (as_data)
+	if (reuse == AS_DATA)
 		reuse_as_data(&w);
-	else
+	else if (reuse == AS_PAGES)
 		reuse_as_pages(&w);
+	else
+		discard(&w);
 	expected = core_snapshot(w.core);
 	check(expected != NULL);
 	judge_both(&w, expected);
@@ -277,7 +290,7 @@ static void try_reuse(bool as_data, bool checkpoint)
 	run(&w, "flush");
 	judge_both(&w, expected);
 	count_reused(&w, freed_below, &pages, &data);
-	if (checkpoint && (as_data ? data : pages) == 0)
+	if (checkpoint && (reuse == AS_PAGES ? pages : data) == 0)
 		fail("no freed page was reused: nothing was tried");
 	free(expected);
 	abandon(&w);
@@ -286,10 +299,10 @@ static void try_reuse(bool as_data, bool checkpoint)
 int main(void)
 {
 	message_quiet(LOG_CRIT);
-	try_reuse(true, true);
-	try_reuse(true, false);
-	try_reuse(false, true);
-	try_reuse(false, false);
+	for (enum reuse reuse = AS_DATA; reuse <= DISCARDED; reuse++) {
+		try_reuse(reuse, true);
+		try_reuse(reuse, false);
+	}
 	printf("crash_reuse: ok, %" PRIu64 " states\n", states);
 	return 0;
 }

@@ -2,8 +2,10 @@
 
 #include "engine/base/crc32c.h"
 #include "engine/flush.h"
+#include "engine/grow.h"
 #include "engine/log_resize.h"
 #include "engine/purge.h"
+#include "engine/space.h"
 #include "tests/lib/scratch.h"
 
 #include <errno.h>
@@ -263,6 +265,34 @@ static int resize(struct volume *volume, const char *kib)
 	return log_resize(volume, strtoull(kib, NULL, 10) * 1024, why);
 }
 
+static int advance(struct volume *volume)
+{
+	int rc = log_mark(volume->log, log_next_lsn(volume->log));
+
+	if (rc == 0)
+		rc = flush_everything(volume->flusher);
+	space_advance(volume->space);
+	return rc;
+}
+
+static int grow(struct volume *volume, const char *kib)
+{
+	char text[GROW_TEXT_BYTES];
+
+	return volume_grow(volume, strtoull(kib, NULL, 10) * 1024, text);
+}
+
+static int trim(struct volume *volume)
+{
+	struct space_trim job = {.end = UINT64_MAX, .shortest = 1};
+	int rc;
+
+	do {
+		rc = space_trim_step(volume->space, &job);
+	} while (rc > 0);
+	return rc;
+}
+
 int script_run(struct core *core, const char *statement)
 {
 	struct volume *volume = core_volume(core);
@@ -286,6 +316,12 @@ int script_run(struct core *core, const char *statement)
 		return scrub(volume);
 	if (strcmp(w.verb, "resize") == 0)
 		return resize(volume, rest);
+	if (strcmp(w.verb, "grow") == 0)
+		return grow(volume, rest);
+	if (strcmp(w.verb, "trim") == 0)
+		return trim(volume);
+	if (strcmp(w.verb, "advance") == 0)
+		return advance(volume);
 	check(sscanf(rest, "%63s %n", w.p, &at) == 1);
 	rest += at;
 	for (size_t i = 0; i < array_count(with_q); i++) {

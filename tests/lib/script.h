@@ -13,6 +13,9 @@
  *	flush | purge            write back and checkpoint; reclaim
  *	scrub                    flush, and zero what the log no longer needs
  *	resize KIB               another size for the log
+ *	grow KIB                 another size for the volume
+ *	trim                     all free space goes back to the device
+ *	advance                  mark, write-back, and what was freed is free
  *
  * Statements are separated by ';'.  Paths have no leading slash.
  */

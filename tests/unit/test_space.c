@@ -31,11 +31,10 @@ struct lone {
 static void lone_init(struct lone *l, uint32_t page_blocks, unsigned percent, uint64_t *seed)
 {
 	memset(l, 0, sizeof(*l));
-	l->space.group = &l->group;
 	l->space.group_blocks = BITS;
 	l->space.words = BITS / 64;
 	l->space.page_blocks = page_blocks;
-	group_init(&l->space, 0, l->words, l->held);
+	group_init(&l->space, &l->group, 0, l->words, l->held, NULL);
 	for (unsigned b = 0; b < BITS; b++) {
 		l->busy[b] = random_next(seed) % 100 < percent;
 		if (!l->busy[b])
@@ -323,7 +322,7 @@ static void scatter_groups(struct volume *v, unsigned singles)
 	struct run run[RESERVE_EXTENTS_MAX];
 
 	for (uint32_t g = 0; g < space->group_count; g++) {
-		struct group *group = &space->group[g];
+		struct group *group = space_group(space, g);
 		unsigned count;
 
 		while ((count = group_take_longest(space, group, UINT64_MAX, 1,

@@ -285,7 +285,7 @@ static uint64_t whole_pieces(const struct volume *v)
 	uint64_t whole = 0;
 
 	for (unsigned g = 0; g < v->space->group_count; g++)
-		whole += v->space->group[g].whole;
+		whole += space_group(v->space, g)->whole;
 	return whole;
 }
 
@@ -294,7 +294,7 @@ static uint64_t broken_blocks(const struct volume *v)
 	uint64_t broken = 0;
 
 	for (unsigned g = 0; g < v->space->group_count; g++)
-		broken += v->space->group[g].free;
+		broken += space_group(v->space, g)->free;
 	return broken - whole_pieces(v) * v->geo.page_blocks;
 }
 

@@ -1,0 +1,86 @@
+#!/bin/bash
+# Space that goes back to the image file: blinkfs trim, -o discard.
+. "$(dirname "$0")/lib.sh"
+command -v jq >/dev/null || skip 'jq is missing'
+
+stat_of() { jq -r "$1" "$mnt/.blinkfs/stats"; }
+allocated() { echo $(($(stat -c %b "$image") / 2048)); } # MiB
+fill() { # some files, large and small
+	local i
+	head -c 40M /dev/urandom >"$mnt/large"
+	mkdir "$mnt/small"
+	for i in $(seq 200); do head -c 20000 /dev/urandom >"$mnt/small/$i"; done
+	sync "$mnt/large" "$mnt"
+	"$blinkfs" sync "$mnt"
+}
+is_idle() { [ "$(stat_of .space_blocks.deferred)" -eq 0 ]; }
+shrunk() { [ "$(allocated)" -le "$1" ]; }
+
+volume 128M -l 4M
+punch=$work/punch
+head -c 1M /dev/urandom >"$punch"
+fallocate -p -o 0 -l 1M "$punch" 2>/dev/null || skip 'no holes in files here'
+
+serve -o commit_interval=1
+fails 2 'usage: blinkfs trim' "$blinkfs" trim
+fails 2 'usage: blinkfs trim' "$blinkfs" trim "$mnt" "$mnt"
+fails 2 'not a size for --length: many' "$blinkfs" trim -l many "$mnt"
+fails 1 'not in a mounted blinkfs volume' "$blinkfs" trim "$work"
+"$blinkfs" trim -h | grep -q 'usage: blinkfs trim'
+before=$(allocated)
+fill
+[ "$(allocated)" -ge $((before + 40)) ] || fail 'nothing was written'
+kept=$(md5sum <"$mnt/small/7")
+rm "$mnt/large"
+eventually is_idle
+full=$(allocated)
+# Without -o discard nobody has told the file.
+same "$(stat_of .counters.dev_discards)" 0
+same "$(stat_of .discard.background)" false
+# A range without anything; runs that are too short; then all of it, from any directory.
+"$blinkfs" trim -v -l 1M "$mnt" | grep -q '(0 bytes) trimmed'
+"$blinkfs" trim -v -m 1T "$mnt" | grep -q '(0 bytes) trimmed'
+shrunk $((full - 1)) && fail 'shrunk by nothing'
+"$blinkfs" trim -v -o 64M -l 8M "$mnt/small" | grep -qE 'trimmed'
+"$blinkfs" trim -v "$mnt/small" >"$work/said"
+grep -qE 'MiB \([0-9]+ bytes\) trimmed' "$work/said" || fail "$(cat "$work/said")"
+shrunk $((full - 36)) || fail "$(allocated) MiB of $full are still there"
+[ "$(stat_of .counters.dev_discard_bytes)" -gt $((80 * 1048576)) ] || fail 'not counted'
+same "$(stat_of .discard.in_flight_blocks)" 0
+same "$(md5sum <"$mnt/small/7")" "$kept"
+# Under load.
+(
+	for i in $(seq 60); do
+		head -c 300K /dev/urandom >"$mnt/f$((i % 7))"
+		[ $((i % 3)) -ne 0 ] || rm "$mnt/f$((i % 7))"
+	done
+) &
+load=$!
+while kill -0 "$load" 2>/dev/null; do "$blinkfs" trim "$mnt"; done
+wait "$load"
+same "$(md5sum <"$mnt/small/7")" "$kept"
+kill -9 "$server"
+server_ended 137 2>/dev/null
+serve
+same "$(md5sum <"$mnt/small/7")" "$kept"
+unserve
+fsck_clean
+"$fsck" -n -f --data "$image" >"$work/fsck.log" || fail "$(cat "$work/fsck.log")"
+serve -o ro
+fails 1 'Read-only file system' "$blinkfs" trim "$mnt"
+unserve
+
+# By itself.
+volume 128M -l 4M
+serve -o discard,commit_interval=1
+same "$(stat_of .discard.background)" true
+before=$(allocated)
+fill
+full=$(allocated)
+rm -r "$mnt/large" "$mnt/small"
+eventually shrunk $((before + 8))
+[ "$(stat_of .counters.dev_discard_bytes)" -gt 0 ] || fail 'not counted'
+fill
+unserve
+fsck_clean
+"$fsck" -n -f --data "$image" >"$work/fsck.log" || fail "$(cat "$work/fsck.log")"
