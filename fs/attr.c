@@ -3,6 +3,7 @@
  * holds the inode's lock X, but for atime, which is only ever overwritten.
  * Times are kept as given: 64 bits of seconds and nanoseconds.
  */
+#include "fs/acl_store.h"
 #include "fs/core_internal.h"
 
 #define NSEC_PER_SEC 1000000000
@@ -22,7 +23,25 @@ int core_getattr(struct core *core, view_t view, uint64_t ino, struct core_attr 
 	return error_errno(rc);
 }
 
-void setattr_apply(const struct setattr_args *args, struct record *record, struct timespec now)
+int setattr_prepare(struct core *core, const struct setattr_args *args)
+{
+	struct record record;
+	int rc;
+
+	args->acl->acl.len = 0;
+	if (!(args->set & CORE_SET_MODE))
+		return 0;
+	rc = record_read(core->volume, args->ino, &record, NULL);
+	return rc ? rc : acl_find(core, args->ino, &record, ACL_ACCESS, args->acl);
+}
+
+void setattr_want(const struct setattr_args *args, struct mtr *m)
+{
+	acl_want(m, args->acl);
+}
+
+void setattr_apply(const struct setattr_args *args, struct mtr *m, struct record *record,
+		   struct timespec now)
 {
 	const struct core_attr *attr = args->attr;
 	unsigned set = args->set;
@@ -34,6 +53,10 @@ void setattr_apply(const struct setattr_args *args, struct record *record, struc
 		record->gid = attr->gid;
 	if (set & CORE_SET_MODE)
 		record->mode = (record->mode & S_IFMT) | (attr->mode & 07777);
+	if (args->acl->acl.len) {
+		acl_chmod(&args->acl->acl, record->mode);
+		acl_put(m, args->acl);
+	}
 	if (set & CORE_KILL_SUID)
 		record_kill_suid(record);
 	if (set & CORE_SET_SIZE)
@@ -57,13 +80,14 @@ static int setattr_locked(struct core *core, const struct setattr_args *args)
 	if (rc)
 		return rc;
 	record_want(m, args->ino);
+	setattr_want(args, m);
 	do {
 		rc = mtr_latch(m);
 		if (rc == 0)
 			rc = record_get(core->volume, m, args->ino, &record);
 		if (rc)
 			break;
-		setattr_apply(args, &record, now);
+		setattr_apply(args, m, &record, now);
 		record_put(m, args->ino, &record);
 		rc = mtr_commit(m);
 	} while (rc == -BE_AGAIN);
@@ -82,7 +106,9 @@ static int setattr_once(struct core *core, void *arg)
 	rc = lock_inode(core, args->ino, true, &inode);
 	if (rc)
 		return rc;
-	rc = setattr_locked(core, args);
+	rc = setattr_prepare(core, args);
+	if (rc == 0)
+		rc = setattr_locked(core, args);
 	unlock_inode(core, inode, true);
 	return rc;
 }
@@ -111,7 +137,8 @@ static bool is_for_nobody(struct core *core, const struct setattr_args *args)
 
 int core_setattr(struct core *core, view_t view, uint64_t ino, unsigned set, struct core_attr *attr)
 {
-	struct setattr_args args = {.ino = ino, .set = set, .attr = attr};
+	struct acl_place acl;
+	struct setattr_args args = {.ino = ino, .set = set, .attr = attr, .acl = &acl};
 
 	/* A _NOW flag stands for its own time, whether or not the plain one is there. */
 	if (set & CORE_SET_ATIME_NOW)

@@ -37,7 +37,7 @@ typedef uint32_t view_t;
 /* Who asks: owner of new inodes. */
 struct core_cred {
 	uint32_t uid, gid;
-	uint32_t umask; /* already applied to mode by the kernel: kept for ACLs */
+	uint32_t umask; /* taken off the mode, unless the directory has a default ACL */
 };
 
 int core_open(struct core **out, struct volume *volume) must_check;
@@ -100,7 +100,10 @@ int core_accessed(struct core *core, view_t view, uint64_t ino, enum core_atime 
 
 /* ------------------------------------------------------------- namespace */
 
-/* All (+1) unless they fail.  mode includes S_IF*.  A setgid directory passes its group on. */
+/*
+ * All (+1) unless they fail.  mode includes S_IF*.  A setgid directory passes its
+ * group on, and one with a default ACL that.
+ */
 int core_create(struct core *core, view_t view, const struct core_cred *cred, uint64_t parent,
 		const char *name, size_t name_len, uint32_t mode, uint32_t rdev,
 		struct core_attr *attr) must_check; /* mkdir, mknod, creat by S_IF* */
@@ -179,7 +182,14 @@ int core_fsync(struct core *core, view_t view, uint64_t ino, bool data_only) mus
 
 /* ------------------------------------------------------------------ xattrs */
 
-enum core_xattr_flags { CORE_XATTR_CREATE = 1, CORE_XATTR_REPLACE = 2 };
+/*
+ * system.posix_acl_access and system.posix_acl_default are access control lists
+ * (acl.h): the first sets the mode's permissions, and is not kept when they say it
+ * all.  -EINVAL: not a valid list; -EACCES: a default one for what is no directory;
+ * -EOPNOTSUPP: for a symlink; -E2BIG: more entries than fit a record.
+ * KILL_SGID: an access list takes setgid away (its setter is not of the group).
+ */
+enum core_xattr_flags { CORE_XATTR_CREATE = 1, CORE_XATTR_REPLACE = 2, CORE_XATTR_KILL_SGID = 8 };
 /* -ENODATA, -EEXIST, -E2BIG (value above XATTR_VALUE_MAX), -ERANGE. */
 int core_setxattr(struct core *core, view_t view, uint64_t ino, const char *name, const void *value,
 		  size_t len, unsigned flags) must_check;

@@ -120,23 +120,12 @@ void op_statfs(fuse_req_t req, fuse_ino_t node)
 
 /* ----------------------------------------------------------------- xattrs */
 
-/* ACLs mean something only to whoever enforces them: kept out until then. */
-static bool is_acl(const char *name)
-{
-	return strcmp(name, "system.posix_acl_access") == 0 ||
-	       strcmp(name, "system.posix_acl_default") == 0;
-}
-
 void op_setxattr(fuse_req_t req, fuse_ino_t node, const char *name, const char *value, size_t len,
 		 int flags)
 {
 	static_assert(CORE_XATTR_CREATE == 1 && CORE_XATTR_REPLACE == 2, "as in <sys/xattr.h>");
-	int rc = -EOPNOTSUPP;
-
-	if (!is_acl(name))
-		rc = core_setxattr(req_core(req), node_view(node), node_ino(node), name, value, len,
-				   (unsigned)flags);
-	reply_status(req, rc);
+	reply_status(req, core_setxattr(req_core(req), node_view(node), node_ino(node), name, value,
+					len, (unsigned)flags));
 }
 
 /* The answer to a request for `cap` bytes: the length alone when that is 0. */
@@ -156,8 +145,8 @@ void op_getxattr(fuse_req_t req, fuse_ino_t node, const char *name, size_t cap)
 	size_t len = 0;
 	int rc = cap && !value ? -ENOMEM : 0;
 
-	if (!rc && is_acl(name))
-		rc = -EOPNOTSUPP;
+	if (!rc && node_view(node) == VIEW_CONTROL)
+		rc = -ENODATA; /* the kernel asks for ACLs to check permissions */
 	if (!rc)
 		rc = core_getxattr(req_core(req), node_view(node), node_ino(node), name, value, cap,
 				   &len);
@@ -178,9 +167,6 @@ void op_listxattr(fuse_req_t req, fuse_ino_t node, size_t cap)
 
 void op_removexattr(fuse_req_t req, fuse_ino_t node, const char *name)
 {
-	int rc = -EOPNOTSUPP;
-
-	if (!is_acl(name))
-		rc = core_removexattr(req_core(req), node_view(node), node_ino(node), name);
-	reply_status(req, rc);
+	reply_status(req,
+		     core_removexattr(req_core(req), node_view(node), node_ino(node), name));
 }
