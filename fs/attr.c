@@ -23,16 +23,37 @@ int core_getattr(struct core *core, view_t view, uint64_t ino, struct core_attr 
 	return error_errno(rc);
 }
 
+/*
+ * INV-FLAG-1.  An append-only inode may be touched: atime is "now" then, mtime maybe
+ * the kernel's own idea of it.  What the kernel kept is of writes that were allowed.
+ */
+static int judge_flags(const struct setattr_args *args, const struct record *record)
+{
+	const unsigned times = CORE_SET_ATIME | CORE_SET_MTIME | CORE_SET_CTIME |
+			       CORE_SET_ATIME_NOW | CORE_SET_MTIME_NOW;
+	unsigned set = args->set & ~(unsigned)CORE_SET_KEPT_TIMES;
+	bool only_times = !(set & ~times);
+
+	if (!record_is_frozen(record) || (only_times && args->set & CORE_SET_KEPT_TIMES))
+		return 0;
+	if (record_is_immutable(record) || !only_times)
+		return -EPERM;
+	return set & (CORE_SET_ATIME_NOW | CORE_SET_MTIME_NOW) || set == CORE_SET_CTIME ? 0
+											 : -EPERM;
+}
+
 int setattr_prepare(struct core *core, const struct setattr_args *args)
 {
 	struct record record;
 	int rc;
 
 	args->acl->acl.len = 0;
-	if (!(args->set & CORE_SET_MODE))
-		return 0;
 	rc = record_read(core->volume, args->ino, &record, NULL);
-	return rc ? rc : acl_find(core, args->ino, &record, ACL_ACCESS, args->acl);
+	if (rc == 0)
+		rc = judge_flags(args, &record);
+	if (rc || !(args->set & CORE_SET_MODE))
+		return rc;
+	return acl_find(core, args->ino, &record, ACL_ACCESS, args->acl);
 }
 
 void setattr_want(const struct setattr_args *args, struct mtr *m)
@@ -127,7 +148,7 @@ static bool is_for_nobody(struct core *core, const struct setattr_args *args)
 {
 	struct record record;
 
-	if (args->set != CORE_SET_CTIME ||
+	if ((args->set & ~(unsigned)CORE_SET_KEPT_TIMES) != CORE_SET_CTIME ||
 	    record_read(core->volume, args->ino, &record, NULL) != 0 || record.nlink > 0)
 		return false;
 	record.ctime = args->attr->ctime;
@@ -149,7 +170,7 @@ int core_setattr(struct core *core, view_t view, uint64_t ino, unsigned set, str
 	    !time_is_valid(set, CORE_SET_MTIME, attr->mtime) ||
 	    !time_is_valid(set, CORE_SET_CTIME, attr->ctime))
 		return -EINVAL;
-	if (set == 0)
+	if ((set & ~(unsigned)CORE_SET_KEPT_TIMES) == 0)
 		return core_getattr(core, view, ino, attr);
 	stat_add(&core->volume->stats, STAT_core_setattrs, 1);
 	if (core_view(view) == 0 && is_for_nobody(core, &args))
@@ -166,6 +187,8 @@ static bool is_after(struct timespec a, struct timespec b)
 
 static bool atime_is_due(const struct record *r, struct timespec now, enum core_atime policy)
 {
+	if (r->flags & INODE_NOATIME)
+		return false;
 	if (policy == CORE_ATIME_STRICT)
 		return true;
 	return !is_after(r->atime, r->mtime) || !is_after(r->atime, r->ctime) ||

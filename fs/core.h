@@ -53,6 +53,7 @@ struct volume *core_volume(struct core *core);
 struct core_attr {
 	uint64_t ino;
 	uint32_t mode, nlink, uid, gid, rdev;
+	uint32_t flags; /* enum core_flags */
 	uint64_t size, blocks_512, change;
 	struct timespec atime, mtime, ctime, btime;
 	bool links_settled; /* see INV-INODE-5: the kernel may cache nlink */
@@ -72,6 +73,7 @@ enum core_set {
 	CORE_SET_ATIME = 16, CORE_SET_MTIME = 32, CORE_SET_CTIME = 64,
 	CORE_SET_ATIME_NOW = 128, CORE_SET_MTIME_NOW = 256,
 	CORE_KILL_SUID = 512, /* drop setuid, and setgid where group-executable */
+	CORE_SET_KEPT_TIMES = 1024, /* times, if any, are of accepted writes: flags allow them */
 };
 /*
  * Applies the fields named in `set` of *attr; returns the result in *attr.
@@ -79,6 +81,20 @@ enum core_set {
  */
 int core_setattr(struct core *core, view_t view, uint64_t ino, unsigned set,
 		 struct core_attr *attr) must_check;
+
+/*
+ * What chattr(1) sets.  IMMUTABLE: nothing about the inode changes, no name of it
+ * comes or goes; in a directory no name does.  APPEND: the bytes below a file's
+ * size stay, and its attributes and names; a directory only gains names.  -EPERM.
+ * A new inode has NODUMP and NOATIME of its directory.  Who may set which is the
+ * caller's to check.
+ */
+enum core_flags {
+	CORE_FLAG_IMMUTABLE = 1, CORE_FLAG_APPEND = 2, CORE_FLAG_NODUMP = 4, CORE_FLAG_NOATIME = 8,
+};
+int core_set_flags(struct core *core, view_t view, uint64_t ino, unsigned flags) must_check;
+/* Has any inode of the volume been immutable or append-only, as far back as is known? */
+bool core_flags_used(struct core *core);
 
 /*
  * fallocate(2): blocks for [offset, offset + len), which read as zeros; with PUNCH_HOLE

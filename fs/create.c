@@ -48,6 +48,8 @@ static int judge_parent(const struct record *parent, bool new_directory)
 		return -ENOTDIR;
 	if (parent->nlink == 0)
 		return -ENOENT; /* removed, but still open somewhere */
+	if (record_is_immutable(parent))
+		return -EPERM;
 	return new_directory && parent->nlink >= LINKS_MAX ? -EMLINK : 0;
 }
 
@@ -113,6 +115,7 @@ static void new_record(const struct create_args *args, const struct creation *ma
 		.size = args->target_len,
 		.atime = now, .mtime = now, .ctime = now, .btime = now,
 	};
+	out->flags = parent->flags & (INODE_NODUMP | INODE_NOATIME);
 	if (parent->mode & S_ISGID) {
 		out->gid = parent->gid;
 		out->mode |= directory ? S_ISGID : 0;
@@ -421,7 +424,7 @@ static struct inode *locked_inode(const struct lock_set *locks, uint64_t ino)
 
 static int judge_link(const struct record *record, const struct inode *inode)
 {
-	if (S_ISDIR(record->mode))
+	if (S_ISDIR(record->mode) || record_is_frozen(record))
 		return -EPERM;
 	if (record->nlink == 0 && !atomic_load(&inode->linkable))
 		return -ENOENT; /* what has lost its last name gets no new one */

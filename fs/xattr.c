@@ -296,6 +296,8 @@ static int change_locked(struct core *core, const struct xattr_args *args)
 	if (args->acl && args->kind == ACL_ACCESS && acl_is_minimal(args->acl))
 		change.keeps = false; /* INV-ACL-2 */
 	rc = record_read(volume, args->ino, &record, NULL);
+	if (rc == 0 && record_is_frozen(&record))
+		rc = -EPERM;
 	if (rc == 0 && args->is_acl)
 		rc = judge_acl(volume, args, &record);
 	if (rc == 0)

@@ -80,11 +80,13 @@ void op_setattr(fuse_req_t req, fuse_ino_t node, struct stat *st, int to_set,
 	};
 	int rc;
 
-	(void)fi;
 	if (node_view(node) == VIEW_CONTROL) {
 		control_setattr(req, node, set, &attr);
 		return;
 	}
+	/* With a descriptor come only ftruncate() and times that the kernel kept for writes. */
+	if (fi)
+		set |= CORE_SET_KEPT_TIMES;
 	/* A change of the owner always does, whoever asks: the kernel leaves it to us. */
 	if (worker_kill() || to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
 		set |= CORE_KILL_SUID;
