@@ -33,7 +33,8 @@
 
 /* Unknown feature bits: compat are ignored, ro-compat forbid writing, incompat mounting. */
 #define COMPAT_KNOWN 0ull
-#define RO_COMPAT_KNOWN 0ull
+#define RO_COMPAT_FLAGS 1ull /* an inode is, or was, immutable or append-only */
+#define RO_COMPAT_KNOWN RO_COMPAT_FLAGS
 #define INCOMPAT_EXTERNAL_LOG 1ull /* the log is on another device */
 #define INCOMPAT_KNOWN INCOMPAT_EXTERNAL_LOG
 
@@ -218,7 +219,13 @@ static_assert(sizeof(struct disk_time) == 12, "time");
 enum inode_flags {
 	INODE_INLINE = 1, /* contents (or symlink target) follow the record; lob is 0 */
 	INODE_PREALLOCATED = 2, /* the LOB may have unwritten extents, or blocks past the size */
+	/* Set by users: chattr(1) */
+	INODE_IMMUTABLE = 4,
+	INODE_APPEND = 8,
+	INODE_NODUMP = 16,
+	INODE_NOATIME = 32,
 };
+#define INODE_USER_FLAGS (INODE_IMMUTABLE | INODE_APPEND | INODE_NODUMP | INODE_NOATIME)
 
 /*
  * File contents are inline (bytes after the struct; zeros from there to size)

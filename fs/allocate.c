@@ -524,6 +524,9 @@ static int allocate_locked(struct allocating *a)
 {
 	int rc = read_record(a);
 
+	if (rc == 0 && (record_is_immutable(&a->record) ||
+			(record_is_append(&a->record) && a->mode & ~(unsigned)CORE_KEEP_SIZE)))
+		return -EPERM;
 	if (rc == 0 && record_has_dead(&a->record)) {
 		rc = purge_dead_range(a->core->volume, a->ino);
 		if (rc == 0)

@@ -3,6 +3,7 @@
  * holds the inode's lock X, but for atime, which is only ever overwritten.
  * Times are kept as given: 64 bits of seconds and nanoseconds.
  */
+#include "fs/acl_store.h"
 #include "fs/core_internal.h"
 
 #define NSEC_PER_SEC 1000000000
@@ -22,7 +23,46 @@ int core_getattr(struct core *core, view_t view, uint64_t ino, struct core_attr 
 	return error_errno(rc);
 }
 
-void setattr_apply(const struct setattr_args *args, struct record *record, struct timespec now)
+/*
+ * INV-FLAG-1.  An append-only inode may be touched: atime is "now" then, mtime maybe
+ * the kernel's own idea of it.  What the kernel kept is of writes that were allowed.
+ */
+static int judge_flags(const struct setattr_args *args, const struct record *record)
+{
+	const unsigned times = CORE_SET_ATIME | CORE_SET_MTIME | CORE_SET_CTIME |
+			       CORE_SET_ATIME_NOW | CORE_SET_MTIME_NOW;
+	unsigned set = args->set & ~(unsigned)CORE_SET_KEPT_TIMES;
+	bool only_times = !(set & ~times);
+
+	if (!record_is_frozen(record) || (only_times && args->set & CORE_SET_KEPT_TIMES))
+		return 0;
+	if (record_is_immutable(record) || !only_times)
+		return -EPERM;
+	return set & (CORE_SET_ATIME_NOW | CORE_SET_MTIME_NOW) || set == CORE_SET_CTIME ? 0
+											 : -EPERM;
+}
+
+int setattr_prepare(struct core *core, const struct setattr_args *args)
+{
+	struct record record;
+	int rc;
+
+	args->acl->acl.len = 0;
+	rc = record_read(core->volume, args->ino, &record, NULL);
+	if (rc == 0)
+		rc = judge_flags(args, &record);
+	if (rc || !(args->set & CORE_SET_MODE))
+		return rc;
+	return acl_find(core, args->ino, &record, ACL_ACCESS, args->acl);
+}
+
+void setattr_want(const struct setattr_args *args, struct mtr *m)
+{
+	acl_want(m, args->acl);
+}
+
+void setattr_apply(const struct setattr_args *args, struct mtr *m, struct record *record,
+		   struct timespec now)
 {
 	const struct core_attr *attr = args->attr;
 	unsigned set = args->set;
@@ -34,6 +74,10 @@ void setattr_apply(const struct setattr_args *args, struct record *record, struc
 		record->gid = attr->gid;
 	if (set & CORE_SET_MODE)
 		record->mode = (record->mode & S_IFMT) | (attr->mode & 07777);
+	if (args->acl->acl.len) {
+		acl_chmod(&args->acl->acl, record->mode);
+		acl_put(m, args->acl);
+	}
 	if (set & CORE_KILL_SUID)
 		record_kill_suid(record);
 	if (set & CORE_SET_SIZE)
@@ -57,13 +101,14 @@ static int setattr_locked(struct core *core, const struct setattr_args *args)
 	if (rc)
 		return rc;
 	record_want(m, args->ino);
+	setattr_want(args, m);
 	do {
 		rc = mtr_latch(m);
 		if (rc == 0)
 			rc = record_get(core->volume, m, args->ino, &record);
 		if (rc)
 			break;
-		setattr_apply(args, &record, now);
+		setattr_apply(args, m, &record, now);
 		record_put(m, args->ino, &record);
 		rc = mtr_commit(m);
 	} while (rc == -BE_AGAIN);
@@ -82,7 +127,9 @@ static int setattr_once(struct core *core, void *arg)
 	rc = lock_inode(core, args->ino, true, &inode);
 	if (rc)
 		return rc;
-	rc = setattr_locked(core, args);
+	rc = setattr_prepare(core, args);
+	if (rc == 0)
+		rc = setattr_locked(core, args);
 	unlock_inode(core, inode, true);
 	return rc;
 }
@@ -101,7 +148,7 @@ static bool is_for_nobody(struct core *core, const struct setattr_args *args)
 {
 	struct record record;
 
-	if (args->set != CORE_SET_CTIME ||
+	if ((args->set & ~(unsigned)CORE_SET_KEPT_TIMES) != CORE_SET_CTIME ||
 	    record_read(core->volume, args->ino, &record, NULL) != 0 || record.nlink > 0)
 		return false;
 	record.ctime = args->attr->ctime;
@@ -111,7 +158,8 @@ static bool is_for_nobody(struct core *core, const struct setattr_args *args)
 
 int core_setattr(struct core *core, view_t view, uint64_t ino, unsigned set, struct core_attr *attr)
 {
-	struct setattr_args args = {.ino = ino, .set = set, .attr = attr};
+	struct acl_place acl;
+	struct setattr_args args = {.ino = ino, .set = set, .attr = attr, .acl = &acl};
 
 	/* A _NOW flag stands for its own time, whether or not the plain one is there. */
 	if (set & CORE_SET_ATIME_NOW)
@@ -122,7 +170,7 @@ int core_setattr(struct core *core, view_t view, uint64_t ino, unsigned set, str
 	    !time_is_valid(set, CORE_SET_MTIME, attr->mtime) ||
 	    !time_is_valid(set, CORE_SET_CTIME, attr->ctime))
 		return -EINVAL;
-	if (set == 0)
+	if ((set & ~(unsigned)CORE_SET_KEPT_TIMES) == 0)
 		return core_getattr(core, view, ino, attr);
 	stat_add(&core->volume->stats, STAT_core_setattrs, 1);
 	if (core_view(view) == 0 && is_for_nobody(core, &args))
@@ -139,6 +187,8 @@ static bool is_after(struct timespec a, struct timespec b)
 
 static bool atime_is_due(const struct record *r, struct timespec now, enum core_atime policy)
 {
+	if (r->flags & INODE_NOATIME)
+		return false;
 	if (policy == CORE_ATIME_STRICT)
 		return true;
 	return !is_after(r->atime, r->mtime) || !is_after(r->atime, r->ctime) ||

@@ -91,6 +91,9 @@ static int choose_piece(struct cloning *c)
 	uint64_t len;
 
 	c->blocks = c->bytes = 0;
+	if (record_is_immutable(&c->out) ||
+	    (record_is_append(&c->out) && args->offset_out < c->out.size))
+		return -EPERM;
 	if (args->offset_in >= c->in.size)
 		return 0;
 	len = least(args->len, c->in.size - args->offset_in);

@@ -37,7 +37,7 @@ typedef uint32_t view_t;
 /* Who asks: owner of new inodes. */
 struct core_cred {
 	uint32_t uid, gid;
-	uint32_t umask; /* already applied to mode by the kernel: kept for ACLs */
+	uint32_t umask; /* taken off the mode, unless the directory has a default ACL */
 };
 
 int core_open(struct core **out, struct volume *volume) must_check;
@@ -53,6 +53,7 @@ struct volume *core_volume(struct core *core);
 struct core_attr {
 	uint64_t ino;
 	uint32_t mode, nlink, uid, gid, rdev;
+	uint32_t flags; /* enum core_flags */
 	uint64_t size, blocks_512, change;
 	struct timespec atime, mtime, ctime, btime;
 	bool links_settled; /* see INV-INODE-5: the kernel may cache nlink */
@@ -72,6 +73,7 @@ enum core_set {
 	CORE_SET_ATIME = 16, CORE_SET_MTIME = 32, CORE_SET_CTIME = 64,
 	CORE_SET_ATIME_NOW = 128, CORE_SET_MTIME_NOW = 256,
 	CORE_KILL_SUID = 512, /* drop setuid, and setgid where group-executable */
+	CORE_SET_KEPT_TIMES = 1024, /* times, if any, are of accepted writes: flags allow them */
 };
 /*
  * Applies the fields named in `set` of *attr; returns the result in *attr.
@@ -79,6 +81,20 @@ enum core_set {
  */
 int core_setattr(struct core *core, view_t view, uint64_t ino, unsigned set,
 		 struct core_attr *attr) must_check;
+
+/*
+ * What chattr(1) sets.  IMMUTABLE: nothing about the inode changes, no name of it
+ * comes or goes; in a directory no name does.  APPEND: the bytes below a file's
+ * size stay, and its attributes and names; a directory only gains names.  -EPERM.
+ * A new inode has NODUMP and NOATIME of its directory.  Who may set which is the
+ * caller's to check.
+ */
+enum core_flags {
+	CORE_FLAG_IMMUTABLE = 1, CORE_FLAG_APPEND = 2, CORE_FLAG_NODUMP = 4, CORE_FLAG_NOATIME = 8,
+};
+int core_set_flags(struct core *core, view_t view, uint64_t ino, unsigned flags) must_check;
+/* Has any inode of the volume been immutable or append-only, as far back as is known? */
+bool core_flags_used(struct core *core);
 
 /*
  * fallocate(2): blocks for [offset, offset + len), which read as zeros; with PUNCH_HOLE
@@ -100,7 +116,10 @@ int core_accessed(struct core *core, view_t view, uint64_t ino, enum core_atime 
 
 /* ------------------------------------------------------------- namespace */
 
-/* All (+1) unless they fail.  mode includes S_IF*.  A setgid directory passes its group on. */
+/*
+ * All (+1) unless they fail.  mode includes S_IF*.  A setgid directory passes its
+ * group on, and one with a default ACL that.
+ */
 int core_create(struct core *core, view_t view, const struct core_cred *cred, uint64_t parent,
 		const char *name, size_t name_len, uint32_t mode, uint32_t rdev,
 		struct core_attr *attr) must_check; /* mkdir, mknod, creat by S_IF* */
@@ -188,7 +207,14 @@ int core_fsync(struct core *core, view_t view, uint64_t ino, bool data_only) mus
 
 /* ------------------------------------------------------------------ xattrs */
 
-enum core_xattr_flags { CORE_XATTR_CREATE = 1, CORE_XATTR_REPLACE = 2 };
+/*
+ * system.posix_acl_access and system.posix_acl_default are access control lists
+ * (acl.h): the first sets the mode's permissions, and is not kept when they say it
+ * all.  -EINVAL: not a valid list; -EACCES: a default one for what is no directory;
+ * -EOPNOTSUPP: for a symlink; -E2BIG: more entries than fit a record.
+ * KILL_SGID: an access list takes setgid away (its setter is not of the group).
+ */
+enum core_xattr_flags { CORE_XATTR_CREATE = 1, CORE_XATTR_REPLACE = 2, CORE_XATTR_KILL_SGID = 8 };
 /* -ENODATA, -EEXIST, -E2BIG (value above XATTR_VALUE_MAX), -ERANGE. */
 int core_setxattr(struct core *core, view_t view, uint64_t ino, const char *name, const void *value,
 		  size_t len, unsigned flags) must_check;

@@ -110,12 +110,19 @@ int directory_is_empty(struct core *core, uint64_t ino) must_check;
 
 /* --- attributes (attr.c, truncate.c) ------------------------------------- */
 
+struct acl_place;
 struct setattr_args {
 	uint64_t ino;
 	unsigned set;
 	struct core_attr *attr; /* in and out */
+	struct acl_place *acl;  /* the access ACL, which follows the mode (INV-ACL-3) */
 };
-void setattr_apply(const struct setattr_args *args, struct record *record, struct timespec now);
+/* The inode being locked X: finds the ACL out. */
+int setattr_prepare(struct core *core, const struct setattr_args *args) must_check;
+/* In each mini-transaction that applies them: what it touches; the changes. */
+void setattr_want(const struct setattr_args *args, struct mtr *m);
+void setattr_apply(const struct setattr_args *args, struct mtr *m, struct record *record,
+		   struct timespec now);
 int truncate_once(struct core *core, void *setattr_args) must_check;
 
 #endif

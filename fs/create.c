@@ -8,12 +8,14 @@
  * on somebody else may remove it.
  *
  * One mini-transaction: entry, directory's record, inode's record (and a long
- * symlink's LOB).  A crash leaves all of it or nothing.
+ * symlink's LOB; and the access control lists that its directory hands on).  A
+ * crash leaves all of it or nothing.
  *
  * INV-LOB-2: a file without a name is made as an orphan, by the mini-transaction
  * that inserts its purge record; the one that gives it a name takes the record
  * back, or leaves it to the pending dead range that has none of its own.
  */
+#include "fs/acl_store.h"
 #include "fs/core_internal.h"
 #include "fs/name.h"
 
@@ -30,6 +32,15 @@ struct create_args {
 	struct core_attr *attr;
 };
 
+/* What is made: found out under the directory's lock. */
+struct creation {
+	uint64_t ino;
+	uint32_t mode;             /* with umask or default ACL applied */
+	struct acl_inherited acls;
+	uint64_t lob;              /* of a long symlink's target, else 0 */
+	struct lob_new target;
+};
+
 /* May a name be made in the directory? */
 static int judge_parent(const struct record *parent, bool new_directory)
 {
@@ -37,6 +48,8 @@ static int judge_parent(const struct record *parent, bool new_directory)
 		return -ENOTDIR;
 	if (parent->nlink == 0)
 		return -ENOENT; /* removed, but still open somewhere */
+	if (record_is_immutable(parent))
+		return -EPERM;
 	return new_directory && parent->nlink >= LINKS_MAX ? -EMLINK : 0;
 }
 
@@ -66,14 +79,33 @@ static int find_free(struct core *core, uint64_t parent, const char *name, size_
 
 /* --- new inodes ---------------------------------------------------------- */
 
-static void new_record(const struct create_args *args, const struct record *parent,
-		       struct timespec now, struct record *out)
+/* The inode's number, and what its directory hands on. */
+static int plan_inode(struct core *core, const struct create_args *args,
+		      const struct record *parent, struct creation *made)
 {
-	bool directory = S_ISDIR(args->mode);
-	bool device = S_ISCHR(args->mode) || S_ISBLK(args->mode);
+	int rc;
+
+	made->mode = args->mode;
+	made->lob = 0;
+	rc = acl_inherit_from(core, args->parent, parent, args->cred->umask, &made->mode,
+			      &made->acls);
+	if (rc == 0)
+		rc = id_take(core->volume, COUNTER_INO, &made->ino);
+	if (rc == 0 && made->ino >> INO_BITS)
+		rc = -BE_NAMES;
+	if (rc == 0)
+		acl_inherited_place(core, &made->acls, made->ino);
+	return rc;
+}
+
+static void new_record(const struct create_args *args, const struct creation *made,
+		       const struct record *parent, struct timespec now, struct record *out)
+{
+	bool directory = S_ISDIR(made->mode);
+	bool device = S_ISCHR(made->mode) || S_ISBLK(made->mode);
 
 	*out = (struct record){
-		.mode = args->mode,
+		.mode = made->mode,
 		.nlink = directory ? 2 : 1,
 		.uid = args->cred->uid,
 		.gid = args->cred->gid,
@@ -83,6 +115,7 @@ static void new_record(const struct create_args *args, const struct record *pare
 		.size = args->target_len,
 		.atime = now, .mtime = now, .ctime = now, .btime = now,
 	};
+	out->flags = parent->flags & (INODE_NODUMP | INODE_NOATIME);
 	if (parent->mode & S_ISGID) {
 		out->gid = parent->gid;
 		out->mode |= directory ? S_ISGID : 0;
@@ -91,45 +124,43 @@ static void new_record(const struct create_args *args, const struct record *pare
 
 /* A symlink's target: inline where it fits, else one block of a LOB. */
 static int prepare_target(struct core *core, const struct create_args *args,
-			  uint8_t block[BLOCK_SIZE], uint64_t *lob, struct lob_new *new)
+			  uint8_t block[BLOCK_SIZE], struct creation *made)
 {
 	int rc;
 
-	*lob = 0;
 	if (args->target_len <= INLINE_BYTES_MAX(core->volume->geo.page_size))
 		return 0;
-	rc = id_take(core->volume, COUNTER_LOB, lob);
+	rc = id_take(core->volume, COUNTER_LOB, &made->lob);
 	if (rc)
 		return rc;
 	memset(block, 0, BLOCK_SIZE);
 	memcpy(block, args->target, args->target_len);
-	rc = lob_prepare(core->volume, 0, 1, block, 0, 0, new);
+	rc = lob_prepare(core->volume, 0, 1, block, 0, 0, &made->target);
 	if (rc)
-		*lob = 0;
+		made->lob = 0;
 	return rc;
 }
 
-static int stage_target(struct mtr *m, const struct create_args *args, uint64_t lob,
-			struct lob_new *new, struct record *record)
+static int stage_target(struct mtr *m, const struct create_args *args, struct creation *made,
+			struct record *record)
 {
 	int64_t delta;
 	uint64_t done;
 	int rc;
 
-	if (!lob) {
+	if (!made->lob) {
 		record->tail = (const uint8_t *)args->target;
 		record->tail_len = (uint32_t)args->target_len;
 		return 0;
 	}
-	rc = lob_stage_replace(m, lob, 0, 1, new, &delta, &done);
-	record->lob = lob;
+	rc = lob_stage_replace(m, made->lob, 0, 1, &made->target, &delta, &done);
+	record->lob = made->lob;
 	record->blocks = (uint64_t)delta;
 	return rc;
 }
 
 static int commit_create(struct core *core, const struct create_args *args,
-			 const struct name_entry *entry, uint64_t ino, uint64_t lob,
-			 struct lob_new *new)
+			 const struct name_entry *entry, struct creation *made)
 {
 	struct timespec now = os_realtime();
 	struct record parent, record;
@@ -141,9 +172,10 @@ static int commit_create(struct core *core, const struct create_args *args,
 		return rc;
 	name_want(m, entry);
 	record_want(m, args->parent);
-	record_want(m, ino);
-	if (lob)
-		lob_want_replace(m, lob, 0, 1);
+	record_want(m, made->ino);
+	acl_inherited_want(m, &made->acls);
+	if (made->lob)
+		lob_want_replace(m, made->lob, 0, 1);
 	do {
 		rc = mtr_latch(m);
 		if (rc == 0)
@@ -152,20 +184,21 @@ static int commit_create(struct core *core, const struct create_args *args,
 			rc = record_get(core->volume, m, args->parent, &parent);
 		if (rc)
 			break;
-		new_record(args, &parent, now, &record);
-		rc = stage_target(m, args, lob, new, &record);
+		new_record(args, made, &parent, now, &record);
+		rc = stage_target(m, args, made, &record);
 		if (rc)
 			break;
-		record_gains_name(&parent, S_ISDIR(args->mode), now);
+		record_gains_name(&parent, S_ISDIR(made->mode), now);
+		acl_inherited_put(m, &made->acls, &record);
 		record_put(m, args->parent, &parent);
-		record_put(m, ino, &record);
-		name_put(m, entry, ino, args->mode, args->name, args->name_len);
+		record_put(m, made->ino, &record);
+		name_put(m, entry, made->ino, made->mode, args->name, args->name_len);
 		os_point("core:create_commit");
 		rc = mtr_commit(m);
 	} while (rc == -BE_AGAIN);
 	mtr_end(m);
 	if (rc == 0)
-		core_attr_fill(core, &record, ino, args->attr);
+		core_attr_fill(core, &record, made->ino, args->attr);
 	return rc;
 }
 
@@ -186,32 +219,29 @@ static int create_locked(struct core *core, const struct create_args *args)
 {
 	struct name_entry entry;
 	struct record parent;
-	struct lob_new new;
-	uint8_t block[BLOCK_SIZE]; /* of new */
-	uint64_t ino = 0, lob = 0;
+	struct creation made;
+	uint8_t block[BLOCK_SIZE]; /* of made.target */
 	int rc;
 
 	rc = find_free(core, args->parent, args->name, args->name_len, S_ISDIR(args->mode), &parent,
 		       &entry);
 	if (rc == 0)
-		rc = id_take(core->volume, COUNTER_INO, &ino);
-	if (rc == 0 && ino >> INO_BITS)
-		rc = -BE_NAMES;
+		rc = plan_inode(core, args, &parent, &made);
 	if (rc == 0)
-		rc = attach_new(core, ino);
+		rc = attach_new(core, made.ino);
 	if (rc)
 		return rc;
-	rc = prepare_target(core, args, block, &lob, &new);
+	rc = prepare_target(core, args, block, &made);
 	if (rc)
 		goto out;
-	rc = commit_create(core, args, &entry, ino, lob, &new);
-	if (lob && rc)
-		lob_abandon(core->volume, &new);
-	else if (lob)
-		lob_published(&new);
+	rc = commit_create(core, args, &entry, &made);
+	if (made.lob && rc)
+		lob_abandon(core->volume, &made.target);
+	else if (made.lob)
+		lob_published(&made.target);
 out:
 	if (rc)
-		core_forget(core, ino, 1);
+		core_forget(core, made.ino, 1);
 	return rc;
 }
 
@@ -285,7 +315,7 @@ int core_symlink(struct core *core, view_t view, const struct core_cred *cred, u
 /* --- no name yet --------------------------------------------------------- */
 
 static int commit_tmpfile(struct core *core, const struct create_args *args,
-			  const struct record *parent, uint64_t ino, uint64_t key)
+			  const struct creation *made, const struct record *parent, uint64_t key)
 {
 	struct timespec now = os_realtime();
 	struct record record;
@@ -295,26 +325,29 @@ static int commit_tmpfile(struct core *core, const struct create_args *args,
 	rc = mtr_begin(core->volume, 0, &m);
 	if (rc)
 		return rc;
-	record_want(m, ino);
+	record_want(m, made->ino);
+	acl_inherited_want(m, &made->acls);
 	purge_want(m, key);
 	do {
 		rc = mtr_latch(m);
 		if (rc)
 			break;
-		new_record(args, parent, now, &record);
-		orphan_stage(m, ino, &record, key);
-		record_put(m, ino, &record);
+		new_record(args, made, parent, now, &record);
+		acl_inherited_put(m, &made->acls, &record);
+		orphan_stage(m, made->ino, &record, key);
+		record_put(m, made->ino, &record);
 		rc = mtr_commit(m);
 	} while (rc == -BE_AGAIN);
 	mtr_end(m);
 	if (rc == 0)
-		record_attr(&record, ino, args->attr);
+		record_attr(&record, made->ino, args->attr);
 	return rc;
 }
 
 /* INV-INODE-4, INV-INODE-6: the inode's lock is held before purge can see it. */
 static int tmpfile_locked(struct core *core, const struct create_args *args,
-			  const struct record *parent, struct inode *inode)
+			  const struct creation *made, const struct record *parent,
+			  struct inode *inode)
 {
 	uint64_t key;
 	int rc = id_take(core->volume, COUNTER_PURGE, &key);
@@ -322,7 +355,7 @@ static int tmpfile_locked(struct core *core, const struct create_args *args,
 	if (rc)
 		return rc;
 	inode_looked_up(&core->table, inode);
-	rc = commit_tmpfile(core, args, parent, inode->ino, key);
+	rc = commit_tmpfile(core, args, made, parent, key);
 	if (rc) {
 		inode_forget(&core->table, inode->ino, 1);
 		return rc;
@@ -337,21 +370,19 @@ static int tmpfile_once(struct core *core, void *arg)
 	const struct create_args *args = arg;
 	struct inode *inode;
 	struct record parent;
-	uint64_t ino = 0;
+	struct creation made;
 	int rc;
 
 	rc = record_read(core->volume, args->parent, &parent, NULL);
 	if (rc == 0)
 		rc = judge_parent(&parent, false);
 	if (rc == 0)
-		rc = id_take(core->volume, COUNTER_INO, &ino);
-	if (rc == 0 && ino >> INO_BITS)
-		rc = -BE_NAMES;
+		rc = plan_inode(core, args, &parent, &made);
 	if (rc == 0)
-		rc = lock_inode(core, ino, true, &inode);
+		rc = lock_inode(core, made.ino, true, &inode);
 	if (rc)
 		return rc;
-	rc = tmpfile_locked(core, args, &parent, inode);
+	rc = tmpfile_locked(core, args, &made, &parent, inode);
 	unlock_inode(core, inode, true);
 	if (rc == 0)
 		census_created(&core->census);
@@ -393,7 +424,7 @@ static struct inode *locked_inode(const struct lock_set *locks, uint64_t ino)
 
 static int judge_link(const struct record *record, const struct inode *inode)
 {
-	if (S_ISDIR(record->mode))
+	if (S_ISDIR(record->mode) || record_is_frozen(record))
 		return -EPERM;
 	if (record->nlink == 0 && !atomic_load(&inode->linkable))
 		return -ENOENT; /* what has lost its last name gets no new one */

@@ -19,6 +19,9 @@
  * INV-WRITE-2  the record is changed as read under the leaf's latch, never as read
  *	        before: other writers of the file change it as well
  * INV-WRITE-3  bytes past the size in the last block are written as zeros
+ * INV-FLAG-2   bytes of an append-only file below its size never change: a write
+ *	        that covers some, as write-back of a page that grew does, has to
+ *	        bring them as they are
  */
 #include "fs/core_internal.h"
 
@@ -61,7 +64,7 @@ static int read_record(struct writing *w)
 		return rc;
 	if (!S_ISREG(w->record.mode))
 		return S_ISDIR(w->record.mode) ? -EISDIR : -EINVAL;
-	return 0;
+	return record_is_immutable(&w->record) ? -EPERM : 0;
 }
 
 static bool meets_dead_range(const struct record *record, uint64_t end)
@@ -155,6 +158,28 @@ static int old_block(struct writing *w, uint64_t block, uint8_t *out)
 	if (start < w->record.tail_len) {
 		have = w->record.tail_len - start;
 		memcpy(out, w->record.tail + start, have < BLOCK_SIZE ? have : BLOCK_SIZE);
+	}
+	return 0;
+}
+
+/* INV-FLAG-2 */
+static int judge_append(struct writing *w)
+{
+	uint64_t at = w->offset, end = w->offset + w->args->len;
+	uint8_t block[BLOCK_SIZE];
+
+	if (end > w->record.size)
+		end = w->record.size;
+	while (at < end) {
+		size_t from = at % BLOCK_SIZE;
+		size_t len = BLOCK_SIZE - from < end - at ? BLOCK_SIZE - from : end - at;
+		int rc = old_block(w, at / BLOCK_SIZE, block);
+
+		if (rc)
+			return rc;
+		if (memcmp(block + from, w->args->buf + (at - w->offset), len) != 0)
+			return -EPERM;
+		at += len;
 	}
 	return 0;
 }
@@ -375,6 +400,8 @@ static int write_locked(struct writing *w)
 		return -EFBIG;
 	if (meets_dead_range(&w->record, w->offset + args->len))
 		rc = drain_dead_range(w);
+	if (rc == 0 && record_is_append(&w->record))
+		rc = judge_append(w);
 	if (rc)
 		return rc;
 	if (fits_inline(w, w->offset + args->len))

@@ -224,6 +224,14 @@ void record_kill_suid(struct record *r)
 		r->mode &= ~(uint32_t)S_ISGID;
 }
 
+static unsigned flags_of(const struct record *r)
+{
+	return (r->flags & INODE_IMMUTABLE ? CORE_FLAG_IMMUTABLE : 0) |
+	       (r->flags & INODE_APPEND ? CORE_FLAG_APPEND : 0) |
+	       (r->flags & INODE_NODUMP ? CORE_FLAG_NODUMP : 0) |
+	       (r->flags & INODE_NOATIME ? CORE_FLAG_NOATIME : 0);
+}
+
 void record_attr(const struct record *r, uint64_t ino, struct core_attr *attr)
 {
 	*attr = (struct core_attr){
@@ -233,6 +241,7 @@ void record_attr(const struct record *r, uint64_t ino, struct core_attr *attr)
 		.uid = r->uid,
 		.gid = r->gid,
 		.rdev = r->rdev,
+		.flags = flags_of(r),
 		.size = S_ISDIR(r->mode) ? r->entries * DIR_ENTRY_BYTES : r->size,
 		.blocks_512 = r->blocks * BLOCK_SECTORS,
 		.change = r->change,

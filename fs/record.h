@@ -59,6 +59,26 @@ static inline bool record_has_dead(const struct record *record)
 	return record->dead_first < record->dead_end;
 }
 
+/*
+ * INV-FLAG-1: what flags forbid is -EPERM in each operation of the core, judged
+ * under the lock that the operation holds (and core_set_flags() holds X).
+ */
+static inline bool record_is_immutable(const struct record *record)
+{
+	return record->flags & INODE_IMMUTABLE;
+}
+
+static inline bool record_is_append(const struct record *record)
+{
+	return record->flags & INODE_APPEND;
+}
+
+/* Neither it nor its attributes change, and its names stay. */
+static inline bool record_is_frozen(const struct record *record)
+{
+	return record->flags & (INODE_IMMUTABLE | INODE_APPEND);
+}
+
 /* Something about the inode changed: ctime.  Its contents: mtime as well. */
 void record_changed(struct record *record, struct timespec now);
 void record_modified(struct record *record, struct timespec now);

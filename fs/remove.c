@@ -55,8 +55,18 @@ int directory_is_empty(struct core *core, uint64_t ino)
 	return empty ? 0 : -ENOTEMPTY;
 }
 
+static int judge_parent(struct core *core, uint64_t ino)
+{
+	struct record parent;
+	int rc = record_read(core->volume, ino, &parent, NULL);
+
+	return rc == 0 && record_is_frozen(&parent) ? -EPERM : rc;
+}
+
 static int judge_child(struct core *core, uint64_t ino, const struct record *child, bool directory)
 {
+	if (record_is_frozen(child))
+		return -EPERM;
 	if (!directory)
 		return S_ISDIR(child->mode) ? -EISDIR : 0;
 	if (!S_ISDIR(child->mode))
@@ -119,6 +129,8 @@ static int remove_locked(struct core *core, const struct remove_args *args, uint
 	rc = name_find(core->volume, args->parent, args->name, args->name_len, &entry);
 	if (rc == 0 && !entry.found)
 		rc = -ENOENT;
+	if (rc == 0)
+		rc = judge_parent(core, args->parent);
 	if (rc == 0 && entry.child != locked_child)
 		rc = -BE_AGAIN;
 	if (rc == 0 && entry.child == args->parent)

@@ -164,6 +164,36 @@ static int judge_target(struct core *core, struct rename_plan *plan)
 	return plan->orphans ? orphan_key(core, &target, &plan->purge_key) : 0;
 }
 
+/* INV-FLAG-1: what a name is taken from, and what it names, in their order of being had. */
+static int judge_flags(struct core *core, const struct rename_args *args,
+		       const struct rename_plan *plan)
+{
+	/* A directory that only gains a name may be append-only. */
+	const struct {
+		uint64_t ino;
+		bool gains;
+	} touched[] = {
+		{args->old_parent, false},
+		{args->new_parent, !plan->new.found},
+		{plan->old.child, false},
+		{plan->new.found ? plan->new.child : 0, false},
+	};
+
+	for (unsigned i = 0; i < array_count(touched); i++) {
+		struct record record;
+		int rc;
+
+		if (touched[i].ino == 0)
+			continue;
+		rc = record_read(core->volume, touched[i].ino, &record, NULL);
+		if (rc)
+			return rc;
+		if (touched[i].gains ? record_is_immutable(&record) : record_is_frozen(&record))
+			return -EPERM;
+	}
+	return 0;
+}
+
 /* Four records are written, each once: a damaged tree could make two of them one. */
 static int judge_distinct(struct core *core, const struct rename_args *args,
 			  const struct rename_plan *plan)
@@ -188,6 +218,9 @@ static int judge(struct core *core, const struct rename_args *args, struct renam
 		return 1; /* two names of one inode: both stay */
 	if (plan->new.full)
 		return -BE_NAMES;
+	rc = judge_flags(core, args, plan);
+	if (rc)
+		return rc;
 	rc = exchanges(args) ? judge_exchange(core, args, plan) : judge_parents(core, args, plan);
 	if (rc == 0 && plan->new.found && !exchanges(args))
 		rc = judge_target(core, plan);

@@ -64,6 +64,7 @@ static int commit_record(const struct truncating *t, truncate_stage stage, uint6
 	if (rc)
 		return rc;
 	record_want(m, t->args->ino);
+	setattr_want(t->args, m);
 	if (key)
 		purge_want(m, key);
 	do {
@@ -72,7 +73,7 @@ static int commit_record(const struct truncating *t, truncate_stage stage, uint6
 			rc = record_get(volume, m, t->args->ino, &record);
 		if (rc)
 			break;
-		setattr_apply(t->args, &record, now);
+		setattr_apply(t->args, m, &record, now);
 		stage(t, m, &record, key);
 		record.size = t->size;
 		record_put(m, t->args->ino, &record);
@@ -195,7 +196,7 @@ static int stage_cut(struct truncating *t, struct mtr *m, struct cut *cut,
 		return rc;
 	if (cut->at_once && done != FILE_BLOCKS_END)
 		return -E2BIG;
-	setattr_apply(t->args, &record, now);
+	setattr_apply(t->args, m, &record, now);
 	record.size = t->size;
 	record.blocks += (uint64_t)delta;
 	if (cut->dead) {
@@ -225,6 +226,7 @@ static int commit_cut(struct truncating *t, struct cut *cut)
 	if (rc)
 		return rc;
 	record_want(m, t->args->ino);
+	setattr_want(t->args, m);
 	if (cut->at_once)
 		lob_want_replace(m, lob, cut->first, FILE_BLOCKS_END);
 	else if (cut->tail.blocks)
@@ -336,7 +338,9 @@ int truncate_once(struct core *core, void *arg)
 	if (rc)
 		return rc;
 	range_lock(&inode->ranges, &range, 0, RANGE_END, true);
-	rc = truncate_locked(&t);
+	rc = setattr_prepare(core, args);
+	if (rc == 0)
+		rc = truncate_locked(&t);
 	range_unlock(&range);
 	unlock_inode(core, inode, true);
 	return rc;

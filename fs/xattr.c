@@ -12,113 +12,19 @@
  *
  * Locks: the inode's, S to read, X to change.
  */
+#include "fs/acl_store.h"
 #include "fs/core_internal.h"
 #include "fs/name.h"
+#include "fs/xattr_record.h"
 
 #include "engine/lob.h"
 
 #include <stdlib.h>
 
-struct xattr_entry {
-	uint8_t key[KEY_XATTR_BYTES]; /* of the entry, or where it would go */
-	bool found;
-	bool full;
-	uint64_t lob;                 /* 0: the value is in the record */
-	uint32_t value_len;
-};
-
-struct xattr_view {
-	uint64_t lob;
-	const char *name;
-	const uint8_t *value;  /* NULL when external */
-	uint32_t value_len;
-	uint8_t name_len;
-};
-
-static int xattr_decode(struct volume *volume, const void *value, size_t len,
-			struct xattr_view *out)
-{
-	const struct disk_xattr *d = value;
-	const char *why = NULL;
-	bool external;
-
-	if (len < sizeof(*d) + 1)
-		return corrupt_at(volume, 0, "xattr", "record too short");
-	external = d->flags & XATTR_EXTERNAL;
-	*out = (struct xattr_view){
-		.lob = le64_get(d->lob),
-		.name = (const char *)(d + 1),
-		.value_len = le32_get(d->value_len),
-		.name_len = d->name_len,
-	};
-	if (out->value_len > XATTR_VALUE_MAX)
-		why = "value too long";
-	else if (sizeof(*d) + out->name_len + (external ? 0 : out->value_len) != len)
-		why = "lengths do not add up";
-	else if (out->name_len == 0 || memchr(out->name, '\0', out->name_len))
-		why = "impossible name";
-	else if (external != (out->lob != 0))
-		why = "LOB and flag disagree";
-	if (why)
-		return corrupt_at(volume, 0, "xattr", why);
-	if (!external)
-		out->value = (const uint8_t *)(d + 1) + out->name_len;
-	return 0;
-}
-
 static int name_length(const char *name, size_t *len)
 {
 	*len = strnlen(name, NAME_BYTES_MAX + 1);
 	return *len == 0 || *len > NAME_BYTES_MAX ? -ERANGE : 0;
-}
-
-static void set_found(struct xattr_entry *entry, const struct tree_cursor *at,
-		      const struct xattr_view *view, void *value, size_t cap)
-{
-	memcpy(entry->key, at->key.bytes, sizeof(entry->key));
-	entry->found = true;
-	entry->lob = view->lob;
-	entry->value_len = view->value_len;
-	if (view->value && value && view->value_len <= cap)
-		memcpy(value, view->value, view->value_len);
-}
-
-/* Copies a value that is in the record to `value` if it fits into `cap`. */
-static int xattr_find(struct volume *volume, uint64_t ino, const char *name, size_t len,
-		      void *value, size_t cap, struct xattr_entry *entry)
-{
-	uint64_t suffix = name_suffix(volume, name, len);
-	struct tree_cursor cursor;
-	unsigned lowest_free = 0;
-	int rc;
-
-	*entry = (struct xattr_entry){.found = false};
-	name_key(entry->key, ino, suffix);
-	rc = tree_cursor_open(&cursor, &volume->index[INDEX_XATTRS], entry->key,
-			      sizeof(entry->key));
-	while (rc == 0 && (rc = tree_cursor_next(&cursor)) == 0) {
-		struct xattr_view view;
-		uint64_t at = be64_get(cursor.key.bytes + 8);
-
-		if (cursor.key.len != KEY_XATTR_BYTES || be64_get(cursor.key.bytes) != ino ||
-		    at > (suffix | COLLISION_MASK))
-			break;
-		rc = xattr_decode(volume, cursor.value, cursor.value_len, &view);
-		if (rc == 0 && view.name_len == len && memcmp(view.name, name, len) == 0) {
-			set_found(entry, &cursor, &view, value, cap);
-			break;
-		}
-		if ((at & COLLISION_MASK) == lowest_free)
-			lowest_free++;
-	}
-	tree_cursor_close(&cursor);
-	if (rc && rc != -BE_END)
-		return rc;
-	if (!entry->found) {
-		entry->full = lowest_free == HASH_COLLISIONS_MAX;
-		name_key(entry->key, ino, suffix | (lowest_free & COLLISION_MASK));
-	}
-	return 0;
 }
 
 static uint32_t value_blocks(size_t len)
@@ -260,6 +166,9 @@ struct xattr_args {
 	size_t len;
 	unsigned flags;
 	bool remove;
+	bool is_acl;
+	enum acl_kind kind;
+	struct acl *acl; /* to set; NULL: no ACL, or removed */
 };
 
 /* What one change does. */
@@ -270,12 +179,17 @@ struct xattr_change {
 	struct lob_new new;
 	uint8_t *data;        /* its blocks, owned */
 	uint64_t purge_key;   /* for the old value's LOB; 0: it had none */
+	bool keeps;           /* there is an xattr afterwards */
 };
 
-static bool fits_record(const struct volume *volume, const struct xattr_args *args)
+/* INV-ACL-3 */
+static void stage_mode(const struct xattr_args *args, struct record *record)
 {
-	return KEY_XATTR_BYTES + sizeof(struct disk_xattr) + args->name_len + args->len <=
-	       RECORD_BYTES_MAX(volume->geo.page_size);
+	if (!args->acl || args->kind != ACL_ACCESS)
+		return;
+	record->mode = acl_mode(args->acl, record->mode);
+	if (args->flags & CORE_XATTR_KILL_SGID)
+		record->mode &= ~(uint32_t)S_ISGID;
 }
 
 static int prepare_external(struct core *core, struct xattr_change *change)
@@ -292,28 +206,6 @@ static int prepare_external(struct core *core, struct xattr_change *change)
 	if (rc == 0)
 		rc = lob_prepare(core->volume, 0, blocks, change->data, 0, 0, &change->new);
 	return rc;
-}
-
-static void stage_record(struct mtr *m, const struct xattr_change *change)
-{
-	const struct xattr_args *args = change->args;
-	uint8_t value[RECORD_BYTES_MAX(PAGE_SIZE_MAX)];
-	struct disk_xattr d = {
-		.lob = le64_make(change->lob),
-		.value_len = le32_make((uint32_t)args->len),
-		.flags = change->lob ? XATTR_EXTERNAL : 0,
-		.name_len = (uint8_t)args->name_len,
-	};
-	size_t len = sizeof(d) + args->name_len;
-
-	memcpy(value, &d, sizeof(d));
-	memcpy(value + sizeof(d), args->name, args->name_len);
-	if (!change->lob && args->len) {
-		check(len + args->len <= sizeof(value));
-		memcpy(value + len, args->value, args->len);
-		len += args->len;
-	}
-	mtr_put(m, INDEX_XATTRS, change->entry.key, sizeof(change->entry.key), value, len);
 }
 
 static int stage_change(struct core *core, struct mtr *m, struct xattr_change *change,
@@ -334,13 +226,15 @@ static int stage_change(struct core *core, struct mtr *m, struct xattr_change *c
 				       &done);
 	if (rc)
 		return rc;
-	if (args->remove) {
+	if (change->keeps) {
+		xattr_put(m, entry, args->name, args->name_len, args->value, args->len,
+			  change->lob);
+		record.xattr_count += !entry->found;
+	} else if (entry->found) {
 		mtr_delete(m, INDEX_XATTRS, entry->key, sizeof(entry->key));
 		record.xattr_count -= record.xattr_count > 0;
-	} else {
-		stage_record(m, change);
-		record.xattr_count += !entry->found;
 	}
+	stage_mode(args, &record);
 	if (entry->lob)
 		purge_stage(m, change->purge_key, PURGE_LOB, args->ino, entry->lob, 0, UINT64_MAX);
 	record_changed(&record, now);
@@ -356,7 +250,7 @@ static int commit_change(struct core *core, struct xattr_change *change)
 	struct mtr *m;
 	int rc;
 
-	rc = mtr_begin(core->volume, args->remove ? MTR_PRIVILEGED : 0, &m);
+	rc = mtr_begin(core->volume, change->keeps ? 0 : MTR_PRIVILEGED, &m);
 	if (rc)
 		return rc;
 	record_want(m, args->ino);
@@ -381,14 +275,31 @@ static int judge(const struct xattr_args *args, const struct xattr_entry *entry)
 	return entry->full ? -BE_NAMES : 0;
 }
 
+static int judge_acl(const struct volume *volume, const struct xattr_args *args,
+		     const struct record *record)
+{
+	if (S_ISLNK(record->mode))
+		return -EOPNOTSUPP;
+	if (args->acl && args->kind == ACL_DEFAULT && !S_ISDIR(record->mode))
+		return -EACCES;
+	/* INV-ACL-4 */
+	return args->acl && !xattr_fits_record(volume, args->name_len, args->len) ? -E2BIG : 0;
+}
+
 static int change_locked(struct core *core, const struct xattr_args *args)
 {
 	struct volume *volume = core->volume;
-	struct xattr_change change = {.args = args};
+	struct xattr_change change = {.args = args, .keeps = !args->remove};
 	struct record record;
 	int rc;
 
+	if (args->acl && args->kind == ACL_ACCESS && acl_is_minimal(args->acl))
+		change.keeps = false; /* INV-ACL-2 */
 	rc = record_read(volume, args->ino, &record, NULL);
+	if (rc == 0 && record_is_frozen(&record))
+		rc = -EPERM;
+	if (rc == 0 && args->is_acl)
+		rc = judge_acl(volume, args, &record);
 	if (rc == 0)
 		rc = xattr_find(volume, args->ino, args->name, args->name_len, NULL, 0,
 				&change.entry);
@@ -396,7 +307,7 @@ static int change_locked(struct core *core, const struct xattr_args *args)
 		rc = judge(args, &change.entry);
 	if (rc == 0 && change.entry.lob)
 		rc = id_take(volume, COUNTER_PURGE, &change.purge_key);
-	if (rc == 0 && !args->remove && !fits_record(volume, args))
+	if (rc == 0 && change.keeps && !xattr_fits_record(volume, args->name_len, args->len))
 		rc = prepare_external(core, &change);
 	if (rc == 0)
 		rc = commit_change(core, &change);
@@ -424,9 +335,27 @@ static int change_once(struct core *core, void *arg)
 	return rc;
 }
 
+/* -ENODATA of a list that is set to nothing is success: it says no more than the mode. */
+static int set_acl(struct core *core, view_t view, struct xattr_args *args)
+{
+	struct acl acl;
+	int rc = acl_parse(args->value, args->len, &acl);
+
+	if (rc)
+		return rc;
+	args->acl = &acl;
+	if (acl.len == 0) {
+		args->acl = NULL;
+		args->remove = true;
+	}
+	rc = core_change(core, view, change_once, args);
+	return args->remove && rc == -ENODATA ? 0 : rc;
+}
+
 int core_setxattr(struct core *core, view_t view, uint64_t ino, const char *name, const void *value,
 		  size_t len, unsigned flags)
 {
+	const unsigned known = CORE_XATTR_CREATE | CORE_XATTR_REPLACE | CORE_XATTR_KILL_SGID;
 	struct xattr_args args = {
 		.ino = ino,
 		.name = name,
@@ -438,11 +367,13 @@ int core_setxattr(struct core *core, view_t view, uint64_t ino, const char *name
 
 	if (rc)
 		return rc;
-	if (flags & ~(unsigned)(CORE_XATTR_CREATE | CORE_XATTR_REPLACE))
+	if (flags & ~known)
 		return -EINVAL;
 	if (len > XATTR_VALUE_MAX)
 		return -E2BIG;
-	return core_change(core, view, change_once, &args);
+	args.is_acl = acl_kind_of(name, args.name_len, &args.kind);
+	return args.is_acl ? set_acl(core, view, &args)
+			   : core_change(core, view, change_once, &args);
 }
 
 int core_removexattr(struct core *core, view_t view, uint64_t ino, const char *name)
@@ -450,5 +381,8 @@ int core_removexattr(struct core *core, view_t view, uint64_t ino, const char *n
 	struct xattr_args args = {.ino = ino, .name = name, .remove = true};
 	int rc = name_length(name, &args.name_len);
 
-	return rc ? rc : core_change(core, view, change_once, &args);
+	if (rc)
+		return rc;
+	args.is_acl = acl_kind_of(name, args.name_len, &args.kind);
+	return core_change(core, view, change_once, &args);
 }

@@ -50,7 +50,7 @@ static void check_contents(struct walk *w, uint64_t ino, const struct disk_inode
 	uint64_t size = le64_get(inode->size);
 	bool holds = type == S_IFREG || type == S_IFLNK;
 
-	if ((flags & ~(uint32_t)(INODE_INLINE | INODE_PREALLOCATED)) ||
+	if ((flags & ~(uint32_t)(INODE_INLINE | INODE_PREALLOCATED | INODE_USER_FLAGS)) ||
 	    ((flags & INODE_INLINE) && !inline_bytes) ||
 	    ((flags & INODE_PREALLOCATED) && !le64_get(inode->lob)))
 		problem_fix(w, FSCK_INODE_FLAGS, FIX_INODE, ino, 0, "inode %" PRIu64 ": %#" PRIx32,

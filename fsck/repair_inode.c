@@ -160,6 +160,7 @@ static void shape_contents(struct inode_edit *edit, const struct shape *shape)
 	uint32_t type = le32_get(inode->mode) & S_IFMT;
 	bool holds = type == S_IFREG || type == S_IFLNK;
 	bool marked = le32_get(inode->flags) & INODE_INLINE;
+	uint32_t flags = le32_get(inode->flags) & INODE_USER_FLAGS;
 	size_t tail = edit->len - sizeof(*inode), most = INLINE_BYTES_MAX(shape->page_size);
 
 	if (type == S_IFLNK && most > SYMLINK_BYTES_MAX)
@@ -173,11 +174,10 @@ static void shape_contents(struct inode_edit *edit, const struct shape *shape)
 		inode->blocks = le64_make(0);
 	}
 	if (tail)
-		inode->flags = le32_make(INODE_INLINE);
+		flags |= INODE_INLINE;
 	else if (le64_get(inode->lob))
-		inode->flags = le32_make(le32_get(inode->flags) & INODE_PREALLOCATED);
-	else
-		inode->flags = le32_make(0);
+		flags |= le32_get(inode->flags) & INODE_PREALLOCATED;
+	inode->flags = le32_make(flags);
 	edit->len = sizeof(*inode) + tail;
 }
 

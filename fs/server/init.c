@@ -34,6 +34,8 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_CACHE_SYMLINKS);
 	want(conn, FUSE_CAP_IOCTL_DIR); /* backup_ioctl.h */
 	want(conn, FUSE_CAP_EXPORT_SUPPORT);
+	/* ACLs are checked by the kernel, and a umask is the core's: it knows of a default ACL. */
+	want(conn, FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK);
 	if (options->writeback)
 		want(conn, FUSE_CAP_WRITEBACK_CACHE);
 	server->asks_before_write =

@@ -5,7 +5,7 @@
  * takes: flush (nothing is kept per open file), access (default_permissions),
  * locks (the kernel's own), bmap, poll.  release and releasedir are answered by
  * libfuse; they come for files that were opened before the kernel has learnt that OPEN
- * is not implemented, and for those that CREATE has opened.  (Without CREATE the kernel
+ * is not implemented (or where it is), and for those that CREATE has opened.  (Without CREATE the kernel
  * makes a file by MKNOD and no RELEASE follows; that request costs its client nothing,
  * though, and keeps the server's CPU awake until the next one.)
  */
@@ -36,7 +36,7 @@ const struct fuse_lowlevel_ops server_ops = {
 	.removexattr = op_removexattr,
 
 	.open = op_open,
-	.opendir = op_open,
+	.opendir = op_opendir,
 	.read = op_read,
 	.write = op_write,
 	.fsync = op_fsync,

@@ -35,6 +35,9 @@ void op_removexattr(fuse_req_t req, fuse_ino_t node, const char *name);
 
 /* ops_file.c */
 void op_open(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi);
+void op_opendir(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi);
+/* May an inode with such flags be opened so (open(2))? */
+int may_open(const struct core_attr *attr, int flags);
 void op_read(fuse_req_t req, fuse_ino_t node, size_t len, off_t offset, struct fuse_file_info *fi);
 void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_t offset,
 	      struct fuse_file_info *fi);

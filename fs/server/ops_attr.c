@@ -83,11 +83,13 @@ void op_setattr(fuse_req_t req, fuse_ino_t node, struct stat *st, int to_set,
 	};
 	int rc;
 
-	(void)fi;
 	if (node_view(node) == VIEW_CONTROL) {
 		control_setattr(req, node, set, &attr);
 		return;
 	}
+	/* With a descriptor come only ftruncate() and times that the kernel kept for writes. */
+	if (fi)
+		set |= CORE_SET_KEPT_TIMES;
 	/* A change of the owner always does, whoever asks: the kernel leaves it to us. */
 	if (worker_kill() || to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
 		set |= CORE_KILL_SUID;
@@ -123,23 +125,12 @@ void op_statfs(fuse_req_t req, fuse_ino_t node)
 
 /* ----------------------------------------------------------------- xattrs */
 
-/* ACLs mean something only to whoever enforces them: kept out until then. */
-static bool is_acl(const char *name)
-{
-	return strcmp(name, "system.posix_acl_access") == 0 ||
-	       strcmp(name, "system.posix_acl_default") == 0;
-}
-
 void op_setxattr(fuse_req_t req, fuse_ino_t node, const char *name, const char *value, size_t len,
 		 int flags)
 {
 	static_assert(CORE_XATTR_CREATE == 1 && CORE_XATTR_REPLACE == 2, "as in <sys/xattr.h>");
-	int rc = -EOPNOTSUPP;
-
-	if (!is_acl(name))
-		rc = core_setxattr(req_core(req), node_view(node), node_ino(node), name, value, len,
-				   (unsigned)flags);
-	reply_status(req, rc);
+	reply_status(req, core_setxattr(req_core(req), node_view(node), node_ino(node), name, value,
+					len, (unsigned)flags));
 }
 
 /* The answer to a request for `cap` bytes: the length alone when that is 0. */
@@ -159,8 +150,8 @@ void op_getxattr(fuse_req_t req, fuse_ino_t node, const char *name, size_t cap)
 	size_t len = 0;
 	int rc = cap && !value ? -ENOMEM : 0;
 
-	if (!rc && is_acl(name))
-		rc = -EOPNOTSUPP;
+	if (!rc && node_view(node) == VIEW_CONTROL)
+		rc = -ENODATA; /* the kernel asks for ACLs to check permissions */
 	if (!rc)
 		rc = core_getxattr(req_core(req), node_view(node), node_ino(node), name, value, cap,
 				   &len);
@@ -181,9 +172,6 @@ void op_listxattr(fuse_req_t req, fuse_ino_t node, size_t cap)
 
 void op_removexattr(fuse_req_t req, fuse_ino_t node, const char *name)
 {
-	int rc = -EOPNOTSUPP;
-
-	if (!is_acl(name))
-		rc = core_removexattr(req_core(req), node_view(node), node_ino(node), name);
-	reply_status(req, rc);
+	reply_status(req,
+		     core_removexattr(req_core(req), node_view(node), node_ino(node), name));
 }

@@ -10,10 +10,43 @@
 #include "fs/server/worker.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/falloc.h>
 
-/* "Not implemented": the kernel opens files and directories by itself from then on. */
+int may_open(const struct core_attr *attr, int flags)
+{
+	bool writes = (flags & O_ACCMODE) != O_RDONLY;
+
+	if (writes && attr->flags & CORE_FLAG_IMMUTABLE)
+		return -EPERM;
+	return writes && attr->flags & CORE_FLAG_APPEND && !(flags & O_APPEND) ? -EPERM : 0;
+}
+
+/*
+ * "Not implemented": the kernel opens files by itself from then on, at a third of the
+ * cost.  But it does not know of flags: on a volume that has any, each open is looked at.
+ */
 void op_open(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi)
+{
+	struct core_attr attr;
+	int rc = 0;
+
+	if (!req_server(req)->answers_open) {
+		reply_status(req, -ENOSYS);
+		return;
+	}
+	if (node_view(node) != VIEW_CONTROL)
+		rc = core_getattr(req_core(req), node_view(node), node_ino(node), &attr);
+	if (!rc && node_view(node) != VIEW_CONTROL)
+		rc = may_open(&attr, fi->flags);
+	fi->keep_cache = 1;
+	if (rc)
+		reply_status(req, rc);
+	else
+		fuse_reply_open(req, fi);
+}
+
+void op_opendir(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi)
 {
 	(void)node, (void)fi;
 	reply_status(req, -ENOSYS);

@@ -104,10 +104,13 @@ static int open_existing(fuse_req_t req, fuse_ino_t parent, const char *name, in
 	view_t view = node_view(parent);
 	int rc = core_lookup(req_core(req), view, node_ino(parent), name, strlen(name), attr);
 
-	if (rc || !(flags & O_TRUNC) || !S_ISREG(attr->mode))
+	if (rc)
 		return rc;
-	attr->size = 0;
-	rc = core_setattr(req_core(req), view, attr->ino, CORE_SET_SIZE, attr);
+	rc = may_open(attr, flags);
+	if (!rc && flags & O_TRUNC && S_ISREG(attr->mode)) {
+		attr->size = 0;
+		rc = core_setattr(req_core(req), view, attr->ino, CORE_SET_SIZE, attr);
+	}
 	if (rc)
 		core_forget(req_core(req), attr->ino, 1);
 	return rc;

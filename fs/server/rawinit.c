@@ -6,6 +6,9 @@
  * setuid bits by itself, but marks the WRITE and SETATTR requests that have to:
  * the mark is picked out of the request as the worker reads it, and lies in
  * the worker until the operation asks (the same thread does both).
+ *
+ * FUSE_SETXATTR_EXT is granted as well: SETXATTR then says when an ACL is to take
+ * setgid away.  Its longer head is decoded in rawops.c.
  */
 #include "fs/server/rawinit.h"
 
@@ -70,7 +73,7 @@ static void grant(const struct raw_init *init, struct iovec *body)
 	if (body->iov_len < at + sizeof(flags))
 		return;
 	flags = get_u32((uint8_t *)body->iov_base + at);
-	flags |= init->offered & FUSE_HANDLE_KILLPRIV_V2;
+	flags |= init->offered & RAW_GRANTED;
 	memcpy((uint8_t *)body->iov_base + at, &flags, sizeof(flags));
 }
 

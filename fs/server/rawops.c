@@ -4,6 +4,7 @@
  *
  *	TMPFILE  open() with O_TMPFILE: as CREATE, without a name
  *	STATX    asked instead of GETATTR by who wants the time of birth
+ *	SETXATTR with the longer head of FUSE_SETXATTR_EXT (rawinit.c)
  *
  * Structures of the protocol that are newer than the headers of a supported
  * distribution (Linux 6.1) are spelled out here.
@@ -170,6 +171,33 @@ static void serve_tmpfile(struct server *server, const struct fuse_in_header *in
 	answer(server, in, rc, &out, sizeof(out));
 }
 
+/* --- setxattr ------------------------------------------------------------ */
+
+static int set_xattr(struct server *server, const struct fuse_in_header *in, const void *body,
+		     size_t len)
+{
+	const char *name = (const char *)body + sizeof(struct fuse_setxattr_in);
+	struct fuse_setxattr_in set;
+	size_t rest, name_len;
+	unsigned flags;
+
+	static_assert(CORE_XATTR_CREATE == 1 && CORE_XATTR_REPLACE == 2, "as in <sys/xattr.h>");
+	if (len < sizeof(set))
+		return -EINVAL;
+	memcpy(&set, body, sizeof(set));
+	rest = len - sizeof(set);
+	name_len = strnlen(name, rest);
+	if (name_len == rest || set.size > rest - name_len - 1)
+		return -EINVAL;
+	flags = set.flags;
+	if (flags & ~(unsigned)(CORE_XATTR_CREATE | CORE_XATTR_REPLACE))
+		return -EINVAL;
+	if (set.setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID)
+		flags |= CORE_XATTR_KILL_SGID;
+	return core_setxattr(server->core, node_view(in->nodeid), node_ino(in->nodeid), name,
+			     name + name_len + 1, set.size, flags);
+}
+
 /* --- all ----------------------------------------------------------------- */
 
 bool rawops_serve(void *arg, const void *request, size_t len)
@@ -185,6 +213,9 @@ bool rawops_serve(void *arg, const void *request, size_t len)
 	else if (in.opcode == RAW_TMPFILE)
 		serve_tmpfile(server, &in, (const uint8_t *)request + sizeof(in),
 			      len - sizeof(in));
+	else if (in.opcode == FUSE_SETXATTR && server->init.offered & FUSE_SETXATTR_EXT)
+		answer(server, &in, set_xattr(server, &in, (const uint8_t *)request + sizeof(in),
+					      len - sizeof(in)), NULL, 0);
 	else
 		return false;
 	return true;

@@ -21,6 +21,7 @@
 #include "engine/log_device.h"
 #include "fs/server/backup_serve.h"
 #include "fs/server/control.h"
+#include "fs/server/notify.h"
 #include "fs/server/place.h"
 #include "fs/server/rawops.h"
 #include "fs/server/readahead.h"
@@ -84,6 +85,7 @@ static void end_mount(struct server *server)
 	message(LOG_NOTICE, "%s: detached while files are open", dir);
 	if (place_unmount(dir, true) != 0)
 		message(LOG_WARNING, "%s: could not be unmounted", dir);
+	notifier_settle(server->notifier);
 	workers_settle(server->workers);
 	workers_stop(server->workers);
 }
@@ -210,6 +212,8 @@ static int open_volume(struct server *server)
 		return explained_by_volume(rc) ? rc : explain(options->volume_path, rc);
 	}
 	rc = core_open(&server->core, server->volume);
+	if (!rc)
+		server->answers_open = core_flags_used(server->core);
 	return rc ? explain(options->volume_path, rc) : 0;
 }
 
@@ -280,9 +284,12 @@ int serve_volume(const struct server_options *options, struct daemon *daemon)
 	if (!rc)
 		rc = backup_service_open(&server.backup, server.volume);
 	if (!rc)
+		rc = notifier_open(&server.notifier, &server);
+	if (!rc)
 		rc = session_mount(&server);
 	if (!rc)
 		rc = serve(&server);
+	notifier_close(server.notifier);
 	session_close(&server);
 	workers_free(server.workers);
 	backup_service_close(server.backup);

@@ -8,8 +8,9 @@
  *
  * The server keeps no state per open file: a node id is an inode number with
  * the view in its high bits, and OPEN, OPENDIR and FLUSH are left
- * unimplemented, so that the kernel does not even send them.  What the kernel
- * has looked up is counted by the core.
+ * unimplemented, so that the kernel does not even send them; but OPEN, on a
+ * volume with immutable or append-only files.  What the kernel has looked up is
+ * counted by the core.
  *
  * The volume has one owner, so the kernel may cache names and attributes for
  * as long as it likes.
@@ -26,6 +27,7 @@
 
 struct backup_service;
 struct control;
+struct notifier;
 struct workers;
 
 struct server {
@@ -34,6 +36,8 @@ struct server {
 	struct core *core;
 	struct control *control;
 	struct backup_service *backup;
+	struct notifier *notifier;
+	bool answers_open; /* there are inodes whose flags an open has to mind */
 	struct fuse_session *session;
 	struct workers *workers;
 	bool asks_before_write;          /* the kernel, when attributes are stale (init.c) */

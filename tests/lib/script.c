@@ -204,6 +204,23 @@ static int put_bytes(struct core *core, const struct words *w, const struct core
 	return rc;
 }
 
+/* An ACL with user 1000, whose mask is `a`: the default one of a directory, or access. */
+static int set_acl(struct core *core, const struct words *w, const struct core_attr *attr)
+{
+	const uint8_t list[] = {
+		2, 0, 0, 0,
+		0x01, 0, 7, 0, 255, 255, 255, 255, /* owner */
+		0x02, 0, 6, 0, 232, 3, 0, 0,       /* user 1000 */
+		0x04, 0, 5, 0, 255, 255, 255, 255, /* owning group */
+		0x10, 0, (uint8_t)w->a, 0, 255, 255, 255, 255, /* mask */
+		0x20, 0, 4, 0, 255, 255, 255, 255, /* others */
+	};
+	const char *name = w->verb[0] == 'd' ? "system.posix_acl_default"
+					     : "system.posix_acl_access";
+
+	return core_setxattr(core, VIEW_BASE, attr->ino, name, list, sizeof(list), 0);
+}
+
 static int on_inode(struct core *core, const struct words *w)
 {
 	struct core_attr attr, set;
@@ -232,6 +249,8 @@ static int on_inode(struct core *core, const struct words *w)
 	} else if (strcmp(w->verb, "trunc") == 0) {
 		set.size = w->a;
 		rc = core_setattr(core, VIEW_BASE, attr.ino, CORE_SET_SIZE, &set);
+	} else if (strcmp(w->verb, "acl") == 0 || strcmp(w->verb, "dacl") == 0) {
+		rc = set_acl(core, w, &attr);
 	} else if (strcmp(w->verb, "chmod") == 0) {
 		set.mode = (attr.mode & S_IFMT) | (uint32_t)w->a;
 		rc = core_setattr(core, VIEW_BASE, attr.ino, CORE_SET_MODE, &set);

@@ -6,7 +6,7 @@
  *	rename P Q | exchange P Q | write P OFFSET LEN SEED | append P LEN SEED | trunc P SIZE
  *	copy P Q                 all of P over the beginning of Q
  *	falloc P OFFSET LEN | punch P OFFSET LEN | zero P OFFSET LEN
- *	setx P NAME LEN SEED | rmx P NAME | chmod P OCTAL
+ *	setx P NAME LEN SEED | rmx P NAME | chmod P OCTAL | acl P MASK | dacl P MASK
  *	tmplink P LEN SEED       a file made without a name, written, then named P
  *	hold P | drop P          keep a look-up (as an open file does), forget it
  *	fsync P | sync           durable: everything before
