@@ -3,6 +3,7 @@
  *
  *	command.h        on .blinkfs/control, which belongs to whoever mounted
  *	backup_ioctl.h   on any directory, from root or whoever mounted
+ *	scrub_ioctl.h    the same (scrub_serve.c)
  */
 #include "engine/base/error.h"
 #include "engine/base/message.h"
@@ -12,6 +13,7 @@
 #include "fs/server/control.h"
 #include "fs/server/ops.h"
 #include "fs/server/reply.h"
+#include "fs/server/scrub_serve.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -100,6 +102,8 @@ void op_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, void *arg, struct f
 		reply_status(req, -ENOTTY);
 	else if (cmd == COMMAND_IOCTL && control_takes_commands(node))
 		run_command(req, in, in_len, out_room);
+	else if (scrub_service_ioctl(req, cmd, in, in_len, out_room))
+		return;
 	else if (cmd != BLINKFS_IOC_BACKUP_START && cmd != BLINKFS_IOC_BACKUP_STATUS)
 		reply_status(req, -ENOTTY);
 	else if (!is_owner(req))

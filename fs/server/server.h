@@ -26,6 +26,7 @@
 
 struct backup_service;
 struct control;
+struct scrub_service;
 struct workers;
 
 struct server {
@@ -34,6 +35,7 @@ struct server {
 	struct core *core;
 	struct control *control;
 	struct backup_service *backup;
+	struct scrub_service *scrub;
 	struct fuse_session *session;
 	struct workers *workers;
 	struct raw_init {                /* rawinit.c */
