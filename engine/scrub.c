@@ -150,6 +150,7 @@ static int scrub_log(struct scrub *s)
 	flusher_pause(volume->flusher);
 	log_judge_places(volume->log, elsewhere ? s->log_way : s->way, &judgement);
 	flusher_resume(volume->flusher);
+	os_point("scrub:log_judged");
 	s->progress.bytes += LOG_RECORDS_START;
 	for (unsigned i = 0; i < array_count(judgement.why); i++) {
 		if (judgement.why[i] == NULL)
@@ -205,9 +206,9 @@ static int scrub_fixed(struct scrub *s, uint64_t pageno, enum page_type type)
 	const char *why;
 	int rc = judge_fixed(s, pageno, type, &why);
 
-	os_point("scrub:fixed");
 	if (rc) {
 		flusher_pause(s->volume->flusher);
+		os_point("scrub:judging");
 		rc = judge_fixed(s, pageno, type, &why);
 		flusher_resume(s->volume->flusher);
 	}
