@@ -29,6 +29,7 @@
 #include "engine/base/error.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 /* All slots are read at once when a volume is opened. */
 #define DW_SLOTS_LIMIT 4096u
@@ -275,6 +276,38 @@ int superblock_read(struct device *dev, struct disk_superblock *out, bool *used_
 	if (used_copy)
 		*used_copy = from_copy;
 	return rc;
+}
+
+/* --- scrubbing ----------------------------------------------------------- */
+
+static int judge_written(struct device *way, const struct disk_superblock *sb, uint64_t block,
+			 struct disk_superblock *buf)
+{
+	int rc = dev_read(way, buf, sizeof(*buf), block * BLOCK_SIZE);
+
+	if (!rc)
+		rc = superblock_judge(buf, false);
+	if (!rc && memcmp(buf->uuid, sb->uuid, sizeof(sb->uuid)) != 0)
+		rc = -BE_IDENTITY;
+	return rc;
+}
+
+void superblock_judge_copies(struct device *way, const struct disk_superblock *sb,
+			     const char *why[2])
+{
+	const uint64_t at[2] = {0, le64_get(sb->block_count) - 1};
+	struct disk_superblock *buf = aligned_alloc(BLOCK_SIZE, sizeof(*buf));
+
+	why[0] = why[1] = NULL;
+	for (unsigned i = 0; buf && i < array_count(at); i++) {
+		int rc = judge_written(way, sb, at[i], buf);
+
+		if (rc)
+			why[i] = error_text(rc);
+		else if (le64_get(buf->update_gen) != le64_get(sb->update_gen))
+			why[i] = "a superblock that was written is not there";
+	}
+	free(buf);
 }
 
 /* --- writing ------------------------------------------------------------- */

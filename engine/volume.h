@@ -152,6 +152,13 @@ int superblock_read(struct device *dev, struct disk_superblock *out, bool *used_
 int superblock_write(struct device *dev, struct disk_superblock *sb) must_check;
 /* A copy in the device's last block that belongs to a larger volume, which did not come to be. */
 int superblock_forget_larger(struct device *dev, const struct disk_superblock *sb) must_check;
+/*
+ * Scrubbing: judges both copies as they are on the medium, read through `way`: first that
+ * in block 0, then the one at the end.  *why: NULL when it is what `sb` was written as.
+ * The caller sees to it that no update is under way.
+ */
+void superblock_judge_copies(struct device *way, const struct disk_superblock *sb,
+			     const char *why[2]);
 /* A volume or log of this page size wants at least so many bytes of log. */
 uint64_t volume_log_bytes_min(uint32_t page_size);
 /* Do these blocks lie within one group, behind its fixed pages? */

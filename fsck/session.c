@@ -212,11 +212,13 @@ static int scan_log(struct session *s, struct log_scan_result *found)
 
 /*
  * Of a volume that was closed both checkpoint blocks are good; a power cut may
- * tear the one that is being written, which is legal.
+ * tear the one that is being written, which is legal.  One that is marked as damaged
+ * has been closed, or it was being repaired: then a torn one is written anew with the rest.
  */
 static void look_at_checkpoints(struct session *s)
 {
-	bool clean = le32_get(s->raw.sb.state) == SB_CLEAN;
+	uint32_t state = le32_get(s->raw.sb.state);
+	bool clean = state == SB_CLEAN || (state & SB_DAMAGED);
 
 	s->checkpoint_bad = false;
 	for (unsigned which = 0; which < 2 && clean && !s->log_problem; which++) {

@@ -353,6 +353,18 @@ int log_read(struct log *log, lsn_t from, lsn_t to, void *buf) must_check;
 bool log_parse(uint64_t epoch, lsn_t start, const uint8_t *bytes, size_t left,
 	       struct log_mtr *mtr) must_check;
 uint64_t log_epoch(const struct log *log);
+/*
+ * Scrubbing: what stands on the medium at the log's fixed places, read through `way`, or
+ * the log's own device when that is NULL.  No checkpoint and no move is under way: the
+ * caller has the flusher's turn.
+ */
+#define LOG_PLACES 3u /* header, both checkpoint blocks */
+struct log_judgement {
+	const char *why[LOG_PLACES]; /* NULL: as it has to be */
+	uint64_t offset[LOG_PLACES]; /* on the log's device */
+};
+void log_judge_places(struct log *log, struct device *way, struct log_judgement *out);
+
 /* No mtr is longer. */
 #define LOG_MTR_BYTES_MAX (16u << 20)
 

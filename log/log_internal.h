@@ -12,6 +12,7 @@
  *	checkpoint.c  checkpoint blocks (INV-LOG-2)
  *	move.c        another size or place (INV-LOG-8)
  *	scrub.c       zeros behind the checkpoint (INV-LOG-9)
+ *	judge.c       what stands at fixed places, for scrubbing
  *	hold.c        archive and backup: what else keeps log space (INV-LOG-2)
  *
  * README.md has the picture, the invariants with their reasons, and what a

@@ -114,6 +114,7 @@ void dev_close(struct device *dev); /* NULL is allowed */
 enum dev_lane_flags {
 	LANE_DIRECT = 1, /* past the kernel's cache */
 	LANE_DSYNC = 2,  /* a write is durable when it returns; what else was written is not */
+	LANE_READ = 4,   /* only reads; no part of the lock moves */
 };
 
 /*

@@ -6,7 +6,7 @@
  * waiting, should this process die.  So the lane's region is locked by the
  * lane's own description.  The device gives that part of its lock up first;
  * nobody can get in between, since everybody asks for the whole file, of which
- * the device keeps the rest.
+ * the device keeps the rest.  A lane that only reads needs none of it.
  */
 #include "engine/dev/file_internal.h"
 
@@ -59,7 +59,8 @@ static int take_lock(const struct file_device *file, int fd, uint64_t offset, ui
 
 static int open_description(const struct file_device *file, unsigned flags)
 {
-	int fd = file_reopen(file->fd, O_RDWR | O_DIRECT | (flags & LANE_DSYNC ? O_DSYNC : 0));
+	int access = flags & LANE_READ ? O_RDONLY : O_RDWR;
+	int fd = file_reopen(file->fd, access | O_DIRECT | (flags & LANE_DSYNC ? O_DSYNC : 0));
 
 	return fd == -EINVAL ? -EOPNOTSUPP : fd;
 }
@@ -86,7 +87,10 @@ int file_open_lane(struct device *dev, unsigned flags, uint64_t offset, uint64_t
 		lane->flusher[i].fd = -1;
 	lane->beside_fd = -1;
 	lane->fd = open_description(file, flags);
-	error = lane->fd < 0 ? lane->fd : take_lock(file, lane->fd, offset, len);
+	lane->dev.read_only = flags & LANE_READ;
+	error = lane->fd < 0 ? lane->fd : 0;
+	if (!error && !(flags & LANE_READ))
+		error = take_lock(file, lane->fd, offset, len);
 	if (error) {
 		file_close(&lane->dev);
 		return error;

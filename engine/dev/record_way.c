@@ -93,6 +93,7 @@ int memory_open_lane(struct device *dev, unsigned flags, uint64_t offset, uint64
 	lane->dev.size_bytes = dev->size_bytes;
 	lane->dev.block_bytes = dev->block_bytes;
 	lane->dev.align = dev->block_bytes;
+	lane->dev.read_only = flags & LANE_READ;
 	lane->settles = flags & LANE_DSYNC;
 	snprintf(lane->dev.path, sizeof(lane->dev.path), "%s", dev->path);
 	*out = &lane->dev;

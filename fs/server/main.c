@@ -9,6 +9,7 @@
  *	blinkfs grow DIR [SIZE]
  *	blinkfs backup ... DIR FILE
  *	blinkfs restore ... FILE... VOLUME
+ *	blinkfs scrub ... DIR
  *
  * What can be found wrong is found before the fork, in the order in which a
  * user would correct it.
@@ -17,6 +18,7 @@
 #include "fs/server/backup.h"
 #include "fs/server/command.h"
 #include "fs/server/place.h"
+#include "fs/server/scrub.h"
 #include "fs/server/serve.h"
 #include "fs/server/session.h"
 #include "fs/server/sync.h"
@@ -92,6 +94,8 @@ int main(int argc, char **argv)
 		return backup_main(argc - 1, argv + 1);
 	if (argc > 1 && strcmp(argv[1], "restore") == 0)
 		return restore_main(argc - 1, argv + 1);
+	if (argc > 1 && strcmp(argv[1], "scrub") == 0)
+		return scrub_main(argc - 1, argv + 1);
 	switch (options_parse(argc, argv, &options)) {
 	case OPTIONS_DONE:
 		exit_code = EXIT_DONE;

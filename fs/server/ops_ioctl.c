@@ -3,6 +3,7 @@
  *
  *	command.h        on .blinkfs/control, which belongs to whoever mounted
  *	backup_ioctl.h   on any directory, from root or whoever mounted
+ *	scrub_ioctl.h    the same (scrub_serve.c)
  *
  * And flags of inodes, which the kernel asks for when chattr(1) and lsattr(1) ask
  * it.  It has checked who may set them.
@@ -17,6 +18,7 @@
 #include "fs/server/notify.h"
 #include "fs/server/ops.h"
 #include "fs/server/reply.h"
+#include "fs/server/scrub_serve.h"
 
 #include <errno.h>
 #include <linux/fs.h>
@@ -252,6 +254,8 @@ void op_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, void *arg, struct f
 		get_flags(req, node, cmd == FS_IOC_FSGETXATTR, out_room);
 	else if (cmd == FS_IOC_SETFLAGS || cmd == FS_IOC_FSSETXATTR)
 		set_flags(req, node, cmd == FS_IOC_FSSETXATTR, in, in_len);
+	else if (scrub_service_ioctl(req, cmd, in, in_len, out_room))
+		return;
 	else if (cmd != BLINKFS_IOC_BACKUP_START && cmd != BLINKFS_IOC_BACKUP_STATUS)
 		reply_status(req, -ENOTTY);
 	else if (!is_owner(req))

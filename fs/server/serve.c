@@ -25,6 +25,7 @@
 #include "fs/server/place.h"
 #include "fs/server/rawops.h"
 #include "fs/server/readahead.h"
+#include "fs/server/scrub_serve.h"
 #include "fs/server/session.h"
 #include "fs/server/worker.h"
 
@@ -286,12 +287,15 @@ int serve_volume(const struct server_options *options, struct daemon *daemon)
 	if (!rc)
 		rc = notifier_open(&server.notifier, &server);
 	if (!rc)
+		rc = scrub_service_open(&server.scrub, server.volume);
+	if (!rc)
 		rc = session_mount(&server);
 	if (!rc)
 		rc = serve(&server);
 	notifier_close(server.notifier);
 	session_close(&server);
 	workers_free(server.workers);
+	scrub_service_close(server.scrub);
 	backup_service_close(server.backup);
 	control_close(server.control);
 	close_rc = close_volume(&server);

@@ -28,6 +28,7 @@
 struct backup_service;
 struct control;
 struct notifier;
+struct scrub_service;
 struct workers;
 
 struct server {
@@ -38,6 +39,7 @@ struct server {
 	struct backup_service *backup;
 	struct notifier *notifier;
 	bool answers_open; /* there are inodes whose flags an open has to mind */
+	struct scrub_service *scrub;
 	struct fuse_session *session;
 	struct workers *workers;
 	bool asks_before_write;          /* the kernel, when attributes are stale (init.c) */

@@ -7,6 +7,7 @@
 #include "engine/space.h"
 #include "fs/server/backup_serve.h"
 #include "fs/server/control.h"
+#include "fs/server/scrub_serve.h"
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
@@ -150,6 +151,24 @@ static void add_backup(cJSON *root, struct server *server)
 	add_number(object, "lsn", status.lsn);
 }
 
+static void add_scrub(cJSON *root, struct server *server)
+{
+	static const char *const states[] = {"idle", "running", "ended"};
+	cJSON *object = cJSON_AddObjectToObject(root, "scrub");
+	struct blinkfs_scrub_status status;
+
+	scrub_service_status(server->scrub, &status);
+	cJSON_AddStringToObject(object, "state", states[status.state]);
+	add_number(object, "pages", status.pages);
+	add_number(object, "blocks", status.blocks);
+	add_number(object, "bytes", status.bytes);
+	add_number(object, "bytes_passed", status.bytes_passed);
+	add_number(object, "bytes_used", status.bytes_used);
+	add_number(object, "skipped", status.skipped);
+	add_number(object, "bad_pages", status.bad_pages);
+	add_number(object, "bad_blocks", status.bad_blocks);
+}
+
 char *stats_json(struct server *server)
 {
 	struct volume *volume = core_volume(server->core);
@@ -167,6 +186,7 @@ char *stats_json(struct server *server)
 	add_log(root, volume);
 	add_archive(root, volume);
 	add_backup(root, server);
+	add_scrub(root, server);
 	text = cJSON_Print(root);
 	cJSON_Delete(root);
 	return text;
