@@ -73,6 +73,18 @@ int lob_place(struct volume *volume, struct lob_new *new, const void *data) must
 int lob_write_pieces(struct volume *volume, const struct lob_new *new,
 		     const void *data) must_check;
 
+/*
+ * Is a transfer of so many blocks long enough to go past the kernel's cache of the
+ * medium?  A short one is better served by it: it waits for no device when written,
+ * and finds its neighbours read ahead.
+ */
+#define PAST_CACHE_BLOCKS_MIN 16u
+static inline bool lob_past_cache(const struct volume *volume, uint64_t blocks)
+{
+	return blocks >= PAST_CACHE_BLOCKS_MIN &&
+	       tunable_is_on(&volume->tunables, TUNABLE_data_direct);
+}
+
 /* Blocks [start, start + length) get or lose references. */
 struct share_change {
 	uint64_t start;

@@ -170,7 +170,8 @@ static uint8_t *place_of(const struct lob_map *map, const struct mapping *run, v
 }
 
 /* One request a piece of the volume; zeros are filled in at once. */
-static size_t make_requests(const struct lob_map *map, void *buf, struct dev_request *requests)
+static size_t make_requests(struct volume *volume, const struct lob_map *map, void *buf,
+			    struct dev_request *requests)
 {
 	uint64_t goes_on_at = 0;
 	size_t count = 0;
@@ -194,6 +195,8 @@ static size_t make_requests(const struct lob_map *map, void *buf, struct dev_req
 			};
 		goes_on_at = run->start + run->length;
 	}
+	for (size_t i = 0; i < count; i++)
+		requests[i].past_cache = lob_past_cache(volume, requests[i].len / BLOCK_SIZE);
 	return count;
 }
 
@@ -220,7 +223,7 @@ int lob_read_blocks(struct volume *volume, const struct lob_map *map, void *buf,
 	requests = malloc(map->count * sizeof(*requests));
 	if (requests == NULL)
 		return -ENOMEM;
-	count = make_requests(map, buf, requests);
+	count = make_requests(volume, map, buf, requests);
 	if (count > 0)
 		rc = dev_batch(volume->dev, requests, count);
 	for (unsigned i = 0; i < map->count && rc == 0; i++) {

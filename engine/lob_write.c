@@ -37,6 +37,7 @@ static int write_pieces(struct volume *volume, const struct reservation *space, 
 			.len = (size_t)piece->length * BLOCK_SIZE,
 			.offset = piece->start * BLOCK_SIZE,
 			.is_write = true,
+			.past_cache = lob_past_cache(volume, space->piece[i].length),
 		};
 		from += requests[i].len;
 	}
