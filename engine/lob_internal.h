@@ -74,16 +74,13 @@ int lob_write_pieces(struct volume *volume, const struct lob_new *new,
 		     const void *data) must_check;
 
 /*
- * Is a transfer of so many blocks long enough to go past the kernel's cache of the
- * medium?  A short one is better served by it: it waits for no device when written,
- * and finds its neighbours read ahead.
+ * How long a write or read has to be to go past the kernel's cache of the medium.
+ * A short one is better served by it: a write waits for no device, and a read that
+ * goes on where another ended finds its blocks read ahead.  Long reads come
+ * several at once.
  */
-#define PAST_CACHE_BLOCKS_MIN 16u
-static inline bool lob_past_cache(const struct volume *volume, uint64_t blocks)
-{
-	return blocks >= PAST_CACHE_BLOCKS_MIN &&
-	       tunable_is_on(&volume->tunables, TUNABLE_data_direct);
-}
+#define DIRECT_WRITE_BLOCKS_MIN 16u
+#define DIRECT_READ_BLOCKS_MIN 128u
 
 /* Blocks [start, start + length) get or lose references. */
 struct share_change {

@@ -173,7 +173,8 @@ static uint8_t *place_of(const struct lob_map *map, const struct mapping *run, v
 static size_t make_requests(struct volume *volume, const struct lob_map *map, void *buf,
 			    struct dev_request *requests)
 {
-	uint64_t goes_on_at = 0;
+	bool direct = tunable_is_on(&volume->tunables, TUNABLE_data_direct);
+	uint64_t goes_on_at = 0, blocks = 0;
 	size_t count = 0;
 
 	for (unsigned i = 0; i < map->count; i++) {
@@ -194,9 +195,10 @@ static size_t make_requests(struct volume *volume, const struct lob_map *map, vo
 				.offset = run->start * BLOCK_SIZE,
 			};
 		goes_on_at = run->start + run->length;
+		blocks += run->length;
 	}
 	for (size_t i = 0; i < count; i++)
-		requests[i].past_cache = lob_past_cache(volume, requests[i].len / BLOCK_SIZE);
+		requests[i].past_cache = direct && blocks >= DIRECT_READ_BLOCKS_MIN;
 	return count;
 }
 

@@ -43,6 +43,8 @@ int file_way(const struct file_device *file, const struct dev_request *request)
 	if (!request->past_cache || file->direct_fd < 0 || bits % file->direct_align ||
 	    atomic_load_explicit(&file->no_direct, memory_order_relaxed))
 		return file->fd;
+	if (file->dev.stats)
+		stat_add(file->dev.stats, STAT_dev_direct_bytes, request->len);
 	return file->direct_fd;
 }
 

@@ -81,7 +81,7 @@ uint32_t file_direct_align(const struct file_device *file);
 
 /* Where there is no such way, there is none: no error. */
 int file_open_direct(struct file_device *file) must_check;
-/* The description that a request goes through. */
+/* The description that a request goes through, which is counted. */
 int file_way(const struct file_device *file, const struct dev_request *request);
 /* Is the other way to be tried after this error? */
 bool file_direct_refused(struct file_device *file, const struct dev_request *request, int error);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define READ_AHEAD_BYTES (READ_AHEAD_REQUESTS * WRITE_BYTES_MAX)
-#define READ_AHEAD_REQUESTS 4u /* in flight: the device is busy while others are summed and copied */
+#define READ_AHEAD_REQUESTS 4u
 
 /* "ID PARENT MAJOR:MINOR ROOT DIR ...": the last mount on a directory is the one that is seen. */
 static bool find_device(const char *mount_dir, unsigned *major, unsigned *minor)
