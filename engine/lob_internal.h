@@ -73,6 +73,15 @@ int lob_place(struct volume *volume, struct lob_new *new, const void *data) must
 int lob_write_pieces(struct volume *volume, const struct lob_new *new,
 		     const void *data) must_check;
 
+/*
+ * How long a write or read has to be to go past the kernel's cache of the medium.
+ * A short one is better served by it: a write waits for no device, and a read that
+ * goes on where another ended finds its blocks read ahead.  Long reads come
+ * several at once.
+ */
+#define DIRECT_WRITE_BLOCKS_MIN 16u
+#define DIRECT_READ_BLOCKS_MIN 128u
+
 /* Blocks [start, start + length) get or lose references. */
 struct share_change {
 	uint64_t start;

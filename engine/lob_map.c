@@ -170,9 +170,11 @@ static uint8_t *place_of(const struct lob_map *map, const struct mapping *run, v
 }
 
 /* One request a piece of the volume; zeros are filled in at once. */
-static size_t make_requests(const struct lob_map *map, void *buf, struct dev_request *requests)
+static size_t make_requests(struct volume *volume, const struct lob_map *map, void *buf,
+			    struct dev_request *requests)
 {
-	uint64_t goes_on_at = 0;
+	bool direct = tunable_is_on(&volume->tunables, TUNABLE_data_direct);
+	uint64_t goes_on_at = 0, blocks = 0;
 	size_t count = 0;
 
 	for (unsigned i = 0; i < map->count; i++) {
@@ -193,7 +195,10 @@ static size_t make_requests(const struct lob_map *map, void *buf, struct dev_req
 				.offset = run->start * BLOCK_SIZE,
 			};
 		goes_on_at = run->start + run->length;
+		blocks += run->length;
 	}
+	for (size_t i = 0; i < count; i++)
+		requests[i].past_cache = direct && blocks >= DIRECT_READ_BLOCKS_MIN;
 	return count;
 }
 
@@ -220,7 +225,7 @@ int lob_read_blocks(struct volume *volume, const struct lob_map *map, void *buf,
 	requests = malloc(map->count * sizeof(*requests));
 	if (requests == NULL)
 		return -ENOMEM;
-	count = make_requests(map, buf, requests);
+	count = make_requests(volume, map, buf, requests);
 	if (count > 0)
 		rc = dev_batch(volume->dev, requests, count);
 	for (unsigned i = 0; i < map->count && rc == 0; i++) {

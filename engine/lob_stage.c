@@ -14,7 +14,6 @@
  * INV-LOB-1: the range lock keeps [first, end) as it is; neighbours may still
  * split extents at their boundaries.  So what is present is read here, under
  * the latches, and not remembered from before.
- * INV-LOB-3: bits are cleared in the mtr that drops the last reference to them.
  *
  * Joining: an extent that continues its neighbour, in the file and on the
  * volume, is one extent with it.  That rewrites the neighbour's record with all
@@ -22,7 +21,7 @@
  * single blocks gets extents of JOIN_BLOCKS_MIN, and each CRC is logged a bounded
  * number of times.
  */
-#include "engine/lob_internal.h"
+#include "engine/lob_stage.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -32,37 +31,6 @@
 #define JOIN_FACTOR 4u     /* a join may rewrite so many times what is written anyway */
 /* Log of one block at worst: an extent, its bit and CRC; a deleted extent and its bit. */
 #define LOG_BYTES_BLOCK 320u
-#define PRESENT_MAX (WRITE_BLOCKS_MAX + 2u) /* one a block, and the neighbours */
-/* Pieces, cut at the longest extent of the smallest page; two rests, two neighbours. */
-#define PARTS_MAX (RESERVE_EXTENTS_MAX + 4u + \
-		   WRITE_BLOCKS_MAX / EXTENT_BLOCKS_MAX(PAGE_SIZE_MIN) + 1u)
-
-/* A part of a final extent. */
-struct part {
-	struct extent extent;
-	bool present;      /* exactly an entry that is there now */
-};
-
-struct stage {
-	struct mtr *m;
-	struct volume *volume;
-	uint64_t lob, first, end;
-	struct lob_new *new[LOB_PARTS_MAX]; /* ascending; holes beside them */
-	unsigned new_count;
-	uint64_t join_max;         /* present extents up to this length may be joined */
-	uint32_t extent_max;
-	struct extent old[PRESENT_MAX]; /* ascending; neighbours that touch included */
-	unsigned old_count;
-	uint64_t in_place;         /* blocks written in place, less the old ones that stay */
-	bool complete;             /* no other entry overlaps [first, end) */
-	struct part part[PARTS_MAX]; /* what the interval consists of in the end */
-	unsigned part_count;
-	struct extent shared[CLONE_EXTENTS_MAX]; /* a clone: what comes in, at its new place */
-	unsigned shared_count;
-	struct share_change change[PRESENT_MAX + CLONE_EXTENTS_MAX];
-	unsigned change_count;
-	uint8_t value[];           /* RECORD_BYTES_MAX */
-};
 
 /* ------------------------------------------------------------------- wants */
 
@@ -97,8 +65,7 @@ void lob_want_publish(struct mtr *m, uint64_t lob, const struct lob_new *new)
 
 /* ------------------------------------------------------- what is present now */
 
-/* The next entry of a LOB at or behind file block `at`; -BE_END when there is certainly none. */
-static int next_present(struct stage *s, uint64_t lob, uint64_t at, struct extent *extent)
+int lob_next_present(struct stage *s, uint64_t lob, uint64_t at, struct extent *extent)
 {
 	struct key key = lob_key(lob, at), found;
 	const void *value;
@@ -114,8 +81,7 @@ static int next_present(struct stage *s, uint64_t lob, uint64_t at, struct exten
 	return ours ? 0 : -BE_END;
 }
 
-/* Reads the entries that overlap [first, end) or touch it. */
-static int collect(struct stage *s)
+int lob_collect(struct stage *s)
 {
 	uint64_t at = s->first > 0 ? s->first - 1 : 0;
 
@@ -125,7 +91,7 @@ static int collect(struct stage *s)
 
 		if (s->old_count == PRESENT_MAX)
 			return 0;
-		rc = next_present(s, s->lob, at, &extent);
+		rc = lob_next_present(s, s->lob, at, &extent);
 		if (rc == -BE_NOTFOUND) {
 			s->complete = at == s->end;
 			return 0;
@@ -144,14 +110,9 @@ static int collect(struct stage *s)
 	return 0;
 }
 
-static bool overlaps(const struct stage *s, const struct extent *extent)
-{
-	return extent->first < s->end && extent_end(extent) > s->first;
-}
-
 /* ------------------------------------------------------------ the final parts */
 
-static struct extent cut(const struct extent *extent, uint64_t first, uint64_t end)
+struct extent lob_cut(const struct extent *extent, uint64_t first, uint64_t end)
 {
 	uint64_t skip = first - extent->first;
 
@@ -197,8 +158,7 @@ static void add_new(struct stage *s, const struct lob_new *new)
 	check(rest.first == new->first + new->blocks);
 }
 
-/* What lies left of the interval, the new contents, what lies right of it. */
-static void lay_out(struct stage *s)
+void lob_lay_out(struct stage *s)
 {
 	for (unsigned i = 0; i < s->old_count; i++) {
 		const struct extent *old = &s->old[i];
@@ -206,8 +166,8 @@ static void lay_out(struct stage *s)
 
 		if (old->first >= s->first)
 			break;
-		if (overlaps(s, old)) {
-			rest = cut(old, old->first, s->first);
+		if (lob_stage_overlaps(s, old)) {
+			rest = lob_cut(old, old->first, s->first);
 			add_part(s, &rest, false);
 		} else {
 			add_part(s, old, true);
@@ -223,8 +183,8 @@ static void lay_out(struct stage *s)
 
 		if (extent_end(old) <= s->end)
 			continue;
-		if (overlaps(s, old)) {
-			rest = cut(old, s->end, extent_end(old));
+		if (lob_stage_overlaps(s, old)) {
+			rest = lob_cut(old, s->end, extent_end(old));
 			add_part(s, &rest, false);
 		} else {
 			add_part(s, old, true);
@@ -288,7 +248,7 @@ static bool is_final(const uint64_t *final_end, unsigned count, uint64_t end)
 	return false;
 }
 
-static void stage_entries(struct stage *s)
+void lob_stage_entries(struct stage *s)
 {
 	uint64_t final_end[PARTS_MAX];
 	unsigned count = 0, from = 0;
@@ -312,161 +272,6 @@ static void stage_entries(struct stage *s)
 		if (!is_final(final_end, count, extent_end(old)))
 			mtr_delete(s->m, INDEX_LOB, key.bytes, key.len);
 	}
-}
-
-/* ------------------------------------------------------------------ the bits */
-
-static void stage_new_blocks(struct stage *s, const struct lob_new *new)
-{
-	const le32 *crcs = new->crcs;
-
-	for (unsigned i = 0; i < new->space.count; i++) {
-		const struct piece *piece = &new->space.piece[i];
-
-		if (!new->in_place[i])
-			mtr_set_bits(s->m, piece->start, piece->length);
-		if (crcs == NULL)
-			continue;
-		mtr_data(s->m, piece->start, piece->length, crcs);
-		crcs += piece->length;
-	}
-}
-
-/* Does this unwritten extent become a written one where it is? */
-static bool stays_in_place(const struct stage *s, const struct extent *old)
-{
-	for (unsigned n = 0; n < s->new_count && old->unwritten; n++) {
-		uint64_t at = s->new[n]->first;
-
-		for (unsigned i = 0; i < s->new[n]->space.count; i++) {
-			const struct piece *piece = &s->new[n]->space.piece[i];
-
-			if (s->new[n]->in_place[i] && at < extent_end(old) &&
-			    at + piece->length > old->first &&
-			    piece->start + (old->first - at) == old->start)
-				return true;
-			at += piece->length;
-		}
-	}
-	return false;
-}
-
-/* The blocks of an old extent within [first, end). */
-static struct piece freed_piece(const struct stage *s, const struct extent *old)
-{
-	uint64_t first = old->first > s->first ? old->first : s->first;
-	uint64_t end = extent_end(old) < s->end ? extent_end(old) : s->end;
-
-	return (struct piece){
-		.start = old->start + (first - old->first),
-		.length = (uint32_t)(end - first),
-	};
-}
-
-/*
- * Frees the old blocks in order, neighbours on the volume as one run; *reached:
- * first file block whose bits could not be cleared.
- */
-static uint64_t stage_old_blocks(struct stage *s, uint64_t *reached)
-{
-	struct piece run = {0};
-	uint64_t freed = 0;
-
-	*reached = s->end;
-	for (unsigned i = 0; i < s->old_count; i++) {
-		const struct extent *old = &s->old[i];
-		struct piece piece;
-
-		if (!overlaps(s, old))
-			continue;
-		piece = freed_piece(s, old);
-		if (stays_in_place(s, old)) {
-			freed += piece.length;
-			s->in_place -= piece.length;
-			continue;
-		}
-		if (run.length > 0 && run.start + run.length == piece.start) {
-			run.length += piece.length;
-		} else {
-			if (run.length > 0)
-				mtr_clear_bits(s->m, run.start, run.length);
-			run.length = 0;
-			if (!mtr_can_clear(s->m, piece.start, piece.length)) {
-				*reached = old->first > s->first ? old->first : s->first;
-				break;
-			}
-			run = piece;
-		}
-		freed += piece.length;
-	}
-	if (run.length > 0)
-		mtr_clear_bits(s->m, run.start, run.length);
-	return freed;
-}
-
-static void change_shares(struct stage *s, uint64_t start, uint32_t length, int delta)
-{
-	s->change[s->change_count++] = (struct share_change){
-		.start = start,
-		.length = length,
-		.delta = delta,
-	};
-}
-
-/* Notes, among the changes of `sum`, that the old blocks lose a reference; how many. */
-static uint64_t drop_references(struct stage *s, struct stage *sum)
-{
-	uint64_t freed = 0;
-
-	for (unsigned i = 0; i < s->old_count; i++) {
-		struct piece piece;
-
-		if (!overlaps(s, &s->old[i]))
-			continue;
-		piece = freed_piece(s, &s->old[i]);
-		freed += piece.length;
-		if (stays_in_place(s, &s->old[i]))
-			s->in_place -= piece.length;
-		else
-			change_shares(sum, piece.start, piece.length, -1);
-	}
-	return freed;
-}
-
-/*
- * Drops one reference to each old block.  *reached: as above; with clones in the
- * volume all or nothing, so the caller tries less at once.
- */
-static int release_old_blocks(struct stage *s, uint64_t *freed, uint64_t *reached)
-{
-	/* INV-SHARE-1: asked after the leaves were latched. */
-	if (!atomic_load(&s->volume->shares_used)) {
-		*freed = stage_old_blocks(s, reached);
-		return 0;
-	}
-	*reached = s->end;
-	*freed = drop_references(s, s);
-	return lob_stage_shares(s->m, s->change, s->change_count);
-}
-
-/* The same for several, all or nothing; with clones in one sum, as a count takes one edit. */
-static int release_all(struct stage *const *stage, unsigned count, uint64_t *freed)
-{
-	struct stage *sum = stage[0];
-	bool shares = atomic_load(&sum->volume->shares_used); /* INV-SHARE-1 */
-	uint64_t reached;
-
-	*freed = 0;
-	for (unsigned i = 0; i < count; i++) {
-		if (shares) {
-			*freed += drop_references(stage[i], sum);
-			continue;
-		}
-		*freed += stage_old_blocks(stage[i], &reached);
-		if (reached != stage[i]->end)
-			return -E2BIG;
-	}
-	return shares ? lob_stage_shares(sum->m, sum->change, sum->change_count) : 0;
 }
 
 /* ------------------------------------------------------------------ the whole */
@@ -512,18 +317,18 @@ static int stage_new(struct stage *const *stage, unsigned count, int64_t *delta)
 		if (!s->complete)
 			return -E2BIG;
 		for (unsigned k = 0; k < s->new_count; k++) {
-			stage_new_blocks(s, s->new[k]);
+			lob_stage_new_blocks(s, s->new[k]);
 			blocks += s->new[k]->blocks;
 			s->in_place += blocks_in_place(s->new[k]);
 		}
 	}
-	rc = release_all(stage, count, &freed);
+	rc = lob_release_all(stage, count, &freed);
 	if (rc)
 		return rc;
 	for (unsigned i = 0; i < count; i++) {
 		check(stage[i]->in_place == 0); /* INV-LOB-8: the range lock sees to it */
-		lay_out(stage[i]);
-		stage_entries(stage[i]);
+		lob_lay_out(stage[i]);
+		lob_stage_entries(stage[i]);
 	}
 	*delta = (int64_t)blocks - (int64_t)freed;
 	return 0;
@@ -539,9 +344,9 @@ static int load_old_blocks(struct stage *s)
 	for (unsigned i = 0; rc == 0 && i < s->old_count; i++) {
 		struct piece piece;
 
-		if (!overlaps(s, &s->old[i]) || s->old[i].unwritten)
+		if (!lob_stage_overlaps(s, &s->old[i]) || s->old[i].unwritten)
 			continue;
-		piece = freed_piece(s, &s->old[i]);
+		piece = lob_freed_piece(s, &s->old[i]);
 		rc = lob_classic_load(s->volume, piece.start, piece.length);
 	}
 	return rc;
@@ -553,7 +358,7 @@ static void bound_hole(struct stage *s)
 	unsigned count = 0, kept = 0;
 
 	for (unsigned i = 0; i < s->old_count; i++) {
-		if (!overlaps(s, &s->old[i]))
+		if (!lob_stage_overlaps(s, &s->old[i]))
 			continue;
 		if (count++ == HOLE_EXTENTS_MAX) {
 			s->complete = false;
@@ -580,7 +385,7 @@ static int stage_hole(struct stage *s, int64_t *delta, uint64_t *done)
 	*done = s->end;
 	if (s->old_count == 0)
 		return s->complete ? 0 : -E2BIG;
-	rc = release_old_blocks(s, &freed, &reached);
+	rc = lob_release_old(s, &freed, &reached);
 	if (rc)
 		return rc;
 	if (reached == s->first)
@@ -591,17 +396,22 @@ static int stage_hole(struct stage *s, int64_t *delta, uint64_t *done)
 		if (rc)
 			return rc;
 	}
-	while (s->old_count > 0 && !overlaps(s, &s->old[s->old_count - 1]))
+	while (s->old_count > 0 && !lob_stage_overlaps(s, &s->old[s->old_count - 1]))
 		s->old_count--;
-	lay_out(s);
-	stage_entries(s);
+	lob_lay_out(s);
+	lob_stage_entries(s);
 	*delta = -(int64_t)freed;
 	*done = s->end;
 	return 0;
 }
 
+struct stage *lob_stage_alloc(const struct volume *volume)
+{
+	return malloc(sizeof(struct stage) + RECORD_BYTES_MAX(volume->geo.page_size));
+}
+
 /* Field by field: the arrays are large, and latches are held. */
-static void begin_stage(struct stage *s, struct mtr *m, uint64_t lob, uint64_t first, uint64_t end)
+void lob_begin_stage(struct stage *s, struct mtr *m, uint64_t lob, uint64_t first, uint64_t end)
 {
 	s->m = m;
 	s->volume = mtr_volume(m);
@@ -623,14 +433,14 @@ int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 		      struct lob_new *new, int64_t *delta, uint64_t *done)
 {
 	struct volume *volume = mtr_volume(m);
-	struct stage *s = malloc(sizeof(*s) + RECORD_BYTES_MAX(volume->geo.page_size));
+	struct stage *s = lob_stage_alloc(volume);
 	int rc;
 
 	check(lob != 0 && first < end);
 	check(!new || (new->first == first && new->first + new->blocks == end));
 	if (s == NULL)
 		return -ENOMEM;
-	begin_stage(s, m, lob, first, end);
+	lob_begin_stage(s, m, lob, first, end);
 	if (new && (uint64_t)new->blocks * JOIN_FACTOR > JOIN_BLOCKS_MIN)
 		s->join_max = (uint64_t)new->blocks * JOIN_FACTOR;
 	if (new)
@@ -639,7 +449,7 @@ int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 	if (rc)
 		goto out;
 	count_retries(s);
-	rc = collect(s);
+	rc = lob_collect(s);
 	if (rc)
 		goto out;
 	*done = end;
@@ -655,14 +465,14 @@ int lob_stage_parts(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 		    struct lob_new *const *part, unsigned count, int64_t *delta)
 {
 	struct volume *volume = mtr_volume(m);
-	struct stage *s = malloc(sizeof(*s) + RECORD_BYTES_MAX(volume->geo.page_size));
+	struct stage *s = lob_stage_alloc(volume);
 	uint64_t at = first;
 	int rc;
 
 	check(lob != 0 && first < end && count <= LOB_PARTS_MAX);
 	if (s == NULL)
 		return -ENOMEM;
-	begin_stage(s, m, lob, first, end);
+	lob_begin_stage(s, m, lob, first, end);
 	for (; s->new_count < count; s->new_count++) {
 		s->new[s->new_count] = part[s->new_count];
 		check(part[s->new_count]->first >= at);
@@ -673,7 +483,7 @@ int lob_stage_parts(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 	if (rc)
 		goto out;
 	count_retries(s);
-	rc = collect(s);
+	rc = lob_collect(s);
 	if (rc == 0)
 		rc = stage_new(&s, 1, delta);
 	if (rc == 0)
@@ -691,108 +501,21 @@ static bool have_extent_in_common(const struct stage *left, const struct stage *
 
 int lob_stage_pair(struct mtr *m, uint64_t lob, struct lob_new *const new[2], int64_t *delta)
 {
-	size_t bytes = sizeof(struct stage) + RECORD_BYTES_MAX(mtr_volume(m)->geo.page_size);
-	struct stage *s[2] = {malloc(bytes), malloc(bytes)};
+	struct stage *s[2] = {lob_stage_alloc(mtr_volume(m)), lob_stage_alloc(mtr_volume(m))};
 	int rc = s[0] && s[1] ? 0 : -ENOMEM;
 
 	for (unsigned i = 0; rc == 0 && i < 2; i++) {
-		begin_stage(s[i], m, lob, new[i]->first, new[i]->first + new[i]->blocks);
+		lob_begin_stage(s[i], m, lob, new[i]->first, new[i]->first + new[i]->blocks);
 		s[i]->new[s[i]->new_count++] = new[i];
 		rc = write_now(s[i]);
 		if (rc)
 			break;
 		count_retries(s[i]);
-		rc = collect(s[i]);
+		rc = lob_collect(s[i]);
 	}
 	if (rc == 0)
 		rc = have_extent_in_common(s[0], s[1]) ? -E2BIG : stage_new(s, 2, delta);
 	free(s[0]);
 	free(s[1]);
-	return rc;
-}
-
-/* ------------------------------------------------------------------- clones */
-
-void lob_want_clone(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
-		    const struct lob_source_range *source)
-{
-	struct key low = lob_key(source->lob, source->first);
-	struct key high = lob_key(source->lob, source->first + (end - first));
-
-	check(end - first <= CLONE_BLOCKS_MAX);
-	atomic_store(&mtr_volume(m)->shares_used, true); /* INV-SHARE-1 */
-	lob_want_replace(m, lob, first, end);
-	mtr_want_range(m, INDEX_LOB, low.bytes, high.bytes, KEY_LOB_BYTES);
-	mtr_want_log(m, (end - first) * 2 * sizeof(le32) + CLONE_EXTENTS_MAX * 128u);
-}
-
-/* The source's extents, as they are under the latches, at the place that they get. */
-static int collect_source(struct stage *s, const struct lob_source_range *source)
-{
-	uint64_t at = source->first, end = source->first + (s->end - s->first);
-
-	while (at < end) {
-		struct extent extent, *shared;
-		uint64_t first, stop;
-		int rc = next_present(s, source->lob, at, &extent);
-
-		if (rc == -BE_END || (rc == 0 && extent.first >= end))
-			return 0;
-		if (rc)
-			return rc == -BE_NOTFOUND ? -E2BIG : rc;
-		first = extent.first > at ? extent.first : at;
-		stop = extent_end(&extent) < end ? extent_end(&extent) : end;
-		at = stop;
-		if (extent.unwritten) /* reads as a hole does */
-			continue;
-		if (s->shared_count == CLONE_EXTENTS_MAX)
-			return -E2BIG;
-		shared = &s->shared[s->shared_count++];
-		*shared = cut(&extent, first, stop);
-		shared->first = first - source->first + s->first;
-		change_shares(s, shared->start, shared->length, 1);
-	}
-	return 0;
-}
-
-static int stage_clone(struct stage *s, const struct lob_source_range *source, int64_t *delta)
-{
-	uint64_t reached, freed, cloned = 0;
-	int rc = collect(s);
-
-	if (rc == 0 && !s->complete)
-		rc = -E2BIG;
-	if (rc == 0)
-		rc = collect_source(s, source);
-	if (rc == 0)
-		rc = release_old_blocks(s, &freed, &reached);
-	if (rc)
-		return rc;
-	for (unsigned i = 0; i < s->shared_count; i++)
-		cloned += s->shared[i].length;
-	lay_out(s);
-	stage_entries(s);
-	*delta = (int64_t)cloned - (int64_t)freed;
-	return 0;
-}
-
-int lob_stage_clone(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
-		    const struct lob_source_range *source, int64_t *delta)
-{
-	struct volume *volume = mtr_volume(m);
-	struct stage *s = malloc(sizeof(*s) + RECORD_BYTES_MAX(volume->geo.page_size));
-	int rc;
-
-	check(lob != 0 && source->lob != 0 && first < end);
-	check(lob != source->lob || first >= source->first + (end - first) || source->first >= end);
-	if (s == NULL)
-		return -ENOMEM;
-	begin_stage(s, m, lob, first, end);
-	rc = stage_clone(s, source, delta);
-	if (rc == 0) {
-		stat_add(&volume->stats, STAT_lob_clones, 1);
-		os_point("lob:cloned");
-	}
-	free(s);
 	return rc;
 }

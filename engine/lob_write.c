@@ -28,6 +28,8 @@ static int write_pieces(struct volume *volume, const struct reservation *space, 
 {
 	struct dev_request requests[RESERVE_EXTENTS_MAX];
 	uint8_t *from = (uint8_t *)data; /* a write only reads it */
+	bool past_cache = space->blocks >= DIRECT_WRITE_BLOCKS_MIN &&
+			  tunable_is_on(&volume->tunables, TUNABLE_data_direct);
 
 	for (unsigned i = 0; i < space->count; i++) {
 		const struct piece *piece = &space->piece[i];
@@ -37,6 +39,7 @@ static int write_pieces(struct volume *volume, const struct reservation *space, 
 			.len = (size_t)piece->length * BLOCK_SIZE,
 			.offset = piece->start * BLOCK_SIZE,
 			.is_write = true,
+			.past_cache = past_cache,
 		};
 		from += requests[i].len;
 	}

@@ -29,6 +29,7 @@ struct dev_request {
 	size_t len;
 	uint64_t offset;
 	bool is_write;
+	bool past_cache; /* a hint: the kernel's cache of the medium has no use for the bytes */
 	int result;      /* out: 0 or a negative errno, of this element */
 };
 

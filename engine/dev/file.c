@@ -285,6 +285,8 @@ void file_close(struct device *dev)
 			close(file->flusher[i].fd);
 	if (file->beside_fd >= 0)
 		close(file->beside_fd);
+	if (file->direct_fd >= 0)
+		close(file->direct_fd);
 	if (file->fd >= 0)
 		close(file->fd);
 	free(file);
@@ -332,7 +334,9 @@ static int open_and_lock(struct file_device *file, const char *path, unsigned fl
 	}
 	/* Only now: a predecessor may still have changed it. */
 	error = size_of(file);
-	return error ? error : open_flushers(file);
+	if (!error)
+		error = open_flushers(file);
+	return error ? error : file_open_direct(file);
 }
 
 int dev_open_file(struct device **out, const char *path, unsigned flags, uint64_t wait_ns)
@@ -345,7 +349,7 @@ int dev_open_file(struct device **out, const char *path, unsigned flags, uint64_
 		return -ENOMEM;
 	file->dev.ops = &file_ops;
 	file->dev.read_only = flags & DEV_READ_ONLY;
-	file->fd = file->beside_fd = -1;
+	file->fd = file->beside_fd = file->direct_fd = -1;
 	for (unsigned i = 0; i < FLUSHERS; i++) {
 		latch_init(&file->flusher[i].latch, RANK_DEVICE, i);
 		file->flusher[i].fd = -1;

@@ -4,6 +4,7 @@
  *	file.c       transfers, flushes, opening and locking
  *	file_ring.c  batches through io_uring
  *	file_lane.c  a second description: O_DIRECT, O_DSYNC
+ *	file_direct.c transfers past the kernel's cache
  *	file_map.c   a region as memory
  */
 #ifndef BLINKFS_DEV_FILE_INTERNAL_H
@@ -28,6 +29,9 @@ struct file_device {
 		struct latch latch; /* held over a flush through fd */
 		int fd;
 	} flusher[FLUSHERS];     /* not of a lane */
+	int direct_fd;           /* past the cache; < 0: there is no such way, as of a lane */
+	uint32_t direct_align;   /* of buffers, offsets and lengths there */
+	atomic_bool no_direct;   /* the kernel has refused */
 	int beside_fd;           /* for flushes that begin and end; not of a lane */
 	_Atomic int flush_error; /* sticky; not of a lane */
 	atomic_bool no_rings;    /* the kernel will never give one */
@@ -69,6 +73,18 @@ void file_rings_close(struct file_device *file);
 
 int file_open_lane(struct device *dev, unsigned flags, uint64_t offset, uint64_t len,
 		   struct device **out) must_check;
+
+/* 0: no O_DIRECT. */
+uint32_t file_direct_align(const struct file_device *file);
+
+/* ----------------------------------------------------------- file_direct.c */
+
+/* Where there is no such way, there is none: no error. */
+int file_open_direct(struct file_device *file) must_check;
+/* The description that a request goes through, which is counted. */
+int file_way(const struct file_device *file, const struct dev_request *request);
+/* Is the other way to be tried after this error? */
+bool file_direct_refused(struct file_device *file, const struct dev_request *request, int error);
 
 /* -------------------------------------------------------------- file_map.c */
 

@@ -30,8 +30,7 @@ static const struct device_ops lane_ops = {
 	.write_beside_flush = file_write_beside_flush,
 };
 
-/* 0: not possible. */
-static uint32_t direct_align(const struct file_device *file)
+uint32_t file_direct_align(const struct file_device *file)
 {
 	uint32_t align = DIRECT_ALIGN_UNKNOWN;
 	int sector;
@@ -70,7 +69,7 @@ int file_open_lane(struct device *dev, unsigned flags, uint64_t offset, uint64_t
 {
 	struct file_device *file = file_device(dev);
 	struct file_device *lane;
-	uint32_t align = direct_align(file);
+	uint32_t align = file_direct_align(file);
 	int error = -EOPNOTSUPP;
 
 	if (!(flags & LANE_DIRECT) || align == 0 || (offset | len) % align)
@@ -85,7 +84,7 @@ int file_open_lane(struct device *dev, unsigned flags, uint64_t offset, uint64_t
 	snprintf(lane->dev.path, sizeof(lane->dev.path), "%s", dev->path);
 	for (unsigned i = 0; i < FLUSHERS; i++)
 		lane->flusher[i].fd = -1;
-	lane->beside_fd = -1;
+	lane->beside_fd = lane->direct_fd = -1;
 	lane->fd = open_description(file, flags);
 	lane->dev.read_only = flags & LANE_READ;
 	error = lane->fd < 0 ? lane->fd : 0;

@@ -68,9 +68,11 @@ static void ring_put(struct file_device *file, struct io_uring *ring)
 
 #define RESULT_PENDING 1 /* no request was made, or it has to be made again */
 
-static void prepare(struct io_uring *ring, int fd, struct dev_request *request)
+static void prepare(struct io_uring *ring, const struct file_device *file,
+		    struct dev_request *request)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+	int fd = file_way(file, request);
 	unsigned len = request->len < TRANSFER_BYTES_MAX ? (unsigned)request->len
 							 : TRANSFER_BYTES_MAX;
 
@@ -84,21 +86,21 @@ static void prepare(struct io_uring *ring, int fd, struct dev_request *request)
 }
 
 /* A short transfer, or one that the kernel wants to see again, goes on with pread or pwrite. */
-static void complete(int fd, struct dev_request *request, int n)
+static void complete(struct file_device *file, struct dev_request *request, int n)
 {
-	if (n == -EINTR || n == -EAGAIN)
+	if (n == -EINTR || n == -EAGAIN || file_direct_refused(file, request, n))
 		n = 0;
 	if (n < 0)
 		request->result = n;
 	else
-		request->result = file_transfer(fd, (char *)request->buf + n,
+		request->result = file_transfer(file->fd, (char *)request->buf + n,
 						request->len - (size_t)n,
 						request->offset + (uint64_t)n, request->is_write);
 }
 
 /* What one slice carries: requests, and at most one flush beside them. */
 struct slice {
-	int fd;
+	struct file_device *file;
 	struct dev_request *requests;
 	size_t count;
 	int flush_fd;     /* < 0: no flush */
@@ -119,7 +121,7 @@ static void completed(struct slice *slice, const struct io_uring_cqe *cqe)
 	struct dev_request *request = io_uring_cqe_get_data(cqe);
 
 	if (request)
-		complete(slice->fd, request, cqe->res);
+		complete(slice->file, request, cqe->res);
 	else if (cqe->res != -EINTR && cqe->res != -EAGAIN)
 		slice->flush_result = cqe->res;
 }
@@ -157,7 +159,7 @@ static bool run_slice(struct io_uring *ring, struct slice *slice)
 	if (slice->flush_fd >= 0)
 		prepare_flush(ring, slice);
 	for (size_t i = 0; i < slice->count; i++)
-		prepare(ring, slice->fd, &slice->requests[i]);
+		prepare(ring, slice->file, &slice->requests[i]);
 	while (submitted < count) {
 		int n = io_uring_submit_and_wait(ring, (unsigned)(count - submitted));
 
@@ -171,13 +173,22 @@ static bool run_slice(struct io_uring *ring, struct slice *slice)
 	return submitted == count;
 }
 
-static void run_pending(int fd, struct dev_request *requests, size_t count)
+static int transfer(int fd, const struct dev_request *request)
 {
-	for (size_t i = 0; i < count; i++)
-		if (requests[i].result == RESULT_PENDING)
-			requests[i].result = file_transfer(fd, requests[i].buf, requests[i].len,
-							   requests[i].offset,
-							   requests[i].is_write);
+	return file_transfer(fd, request->buf, request->len, request->offset, request->is_write);
+}
+
+static void run_pending(struct file_device *file, struct dev_request *requests, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		struct dev_request *request = &requests[i];
+
+		if (request->result != RESULT_PENDING)
+			continue;
+		request->result = transfer(file_way(file, request), request);
+		if (file_direct_refused(file, request, request->result))
+			request->result = transfer(file->fd, request);
+	}
 }
 
 static void run_on_ring(struct file_device *file, struct dev_request *requests, size_t count)
@@ -188,7 +199,7 @@ static void run_on_ring(struct file_device *file, struct dev_request *requests, 
 	for (size_t done = 0; intact && done < count; done += RING_ENTRIES) {
 		size_t left = count - done;
 		struct slice slice = {
-			.fd = file->fd,
+			.file = file,
 			.requests = requests + done,
 			.count = left < RING_ENTRIES ? left : RING_ENTRIES,
 			.flush_fd = -1,
@@ -223,7 +234,7 @@ int file_batch(struct device *dev, struct dev_request *requests, size_t count)
 	all_pending(requests, count);
 	if (count > 1)
 		run_on_ring(file, requests, count);
-	run_pending(file->fd, requests, count);
+	run_pending(file, requests, count);
 	return first_error(requests, count);
 }
 
@@ -248,7 +259,7 @@ int file_write_beside_flush(struct device *dev, struct dev_request *requests, si
 	struct file_device *base = file_device(dev->base);
 	unsigned i = file_flusher_take(base);
 	struct slice slice = {
-		.fd = lane->fd,
+		.file = lane,
 		.requests = requests,
 		.count = count,
 		.flush_fd = base->flusher[i].fd,
@@ -259,7 +270,7 @@ int file_write_beside_flush(struct device *dev, struct dev_request *requests, si
 	all_pending(requests, count);
 	if (!error) {
 		run_beside(lane, &slice);
-		run_pending(lane->fd, requests, count);
+		run_pending(lane, requests, count);
 		error = slice.flush_result;
 		if (error == RESULT_PENDING)
 			error = fdatasync(slice.flush_fd) ? -errno : 0;

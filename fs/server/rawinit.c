@@ -52,7 +52,7 @@ static ssize_t raw_read(int fd, void *buf, size_t len, void *userdata)
 	struct server *server = userdata;
 	struct fuse_in_header head;
 	const uint8_t *body = (const uint8_t *)buf + sizeof(head);
-	ssize_t n = read(fd, buf, len);
+	ssize_t n = read(fd, buf, len < WORKER_REQUEST_BYTES ? len : WORKER_REQUEST_BYTES);
 	size_t body_len;
 
 	if (n < (ssize_t)sizeof(head))

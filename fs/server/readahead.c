@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define READ_AHEAD_BYTES (READ_AHEAD_REQUESTS * WRITE_BYTES_MAX)
+#define READ_AHEAD_REQUESTS 4u
+
 /* "ID PARENT MAJOR:MINOR ROOT DIR ...": the last mount on a directory is the one that is seen. */
 static bool find_device(const char *mount_dir, unsigned *major, unsigned *minor)
 {
@@ -47,6 +50,6 @@ void readahead_raise(const char *mount_dir)
 	file = fopen(path, "we");
 	if (!file)
 		return;
-	fprintf(file, "%u", WRITE_BYTES_MAX / 1024);
+	fprintf(file, "%u", READ_AHEAD_BYTES / 1024);
 	fclose(file);
 }

@@ -33,6 +33,7 @@
 #include "fs/server/demand.h"
 
 #include <errno.h>
+#include <linux/fuse.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -44,6 +45,8 @@
 #define SETTLE_POLLS_MAX 1000u /* times STOP_POLL_NS: 2 s; who goes on writing is not waited for */
 #define SETTLE_QUIET_POLLS 5u  /* between two requests of one writer there is less */
 #define CACHE_LINE 64u
+/* In front of what is written, so that the data itself is aligned and can go on as it lies. */
+#define WRITE_HEAD_BYTES (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
 
 struct worker {
 	_Alignas(CACHE_LINE) struct workers *workers;
@@ -83,12 +86,10 @@ static _Thread_local struct worker *self;
 void *worker_buffer(size_t len)
 {
 	if (self->buffer_bytes < len) {
-		uint8_t *larger = realloc(self->buffer, len);
-
-		if (!larger)
-			return NULL;
-		self->buffer = larger;
-		self->buffer_bytes = len;
+		free(self->buffer);
+		len = (len + BLOCK_SIZE - 1) / BLOCK_SIZE * BLOCK_SIZE;
+		self->buffer = aligned_alloc(BLOCK_SIZE, len);
+		self->buffer_bytes = self->buffer ? len : 0;
 	}
 	return self->buffer;
 }
@@ -265,11 +266,14 @@ static int receive(struct workers *workers, struct fuse_buf *request)
 static void serve(struct worker *worker)
 {
 	struct workers *workers = worker->workers;
+	uint8_t *memory = aligned_alloc(BLOCK_SIZE, BLOCK_SIZE + WORKER_REQUEST_BYTES);
 	struct fuse_buf request = {0};
 	int n;
 
 	do {
-		n = receive(workers, &request);
+		/* libfuse reads to where it is told. */
+		request.mem = memory ? memory + BLOCK_SIZE - WRITE_HEAD_BYTES : NULL;
+		n = memory ? receive(workers, &request) : -ENOMEM;
 		if (n <= 0)
 			break;
 		atomic_store_explicit(&worker->serving, true, memory_order_relaxed);
@@ -280,7 +284,7 @@ static void serve(struct worker *worker)
 		atomic_store_explicit(&worker->serving, false, memory_order_relaxed);
 	} while (!fuse_session_exited(workers->session) && come_back(worker));
 	end_serving(workers, n < 0 ? n : 0);
-	free(request.mem);
+	free(memory);
 }
 
 static void *worker_main(void *arg)

@@ -20,9 +20,12 @@ void workers_settle(struct workers *workers);
 void workers_stop(struct workers *workers);
 void workers_free(struct workers *workers);
 
+/* The longest request: a WRITE and what stands in front of its data. */
+#define WORKER_REQUEST_BYTES (WRITE_BYTES_MAX + BLOCK_SIZE)
+
 /* ----------------------------------------------- for the calling worker */
 
-/* Scratch memory of at least len bytes, valid until the next call; NULL: no memory. */
+/* Scratch memory of at least len bytes, aligned to a block, valid until the next call; NULL: no memory. */
 void *worker_buffer(size_t len);
 
 void worker_set_kill(bool kill);

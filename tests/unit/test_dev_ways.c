@@ -8,10 +8,12 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BLOCK 4096u
@@ -50,6 +52,104 @@ static struct device *open_lane(struct device *dev, unsigned flags)
 	cr_assert_eq(dev_open_lane(&lane, dev, flags, REGION, REGION_BYTES), 0);
 	cr_assert(lane->align > 0 && lane->align <= BLOCK);
 	return lane;
+}
+
+/* ------------------------------------------------------- past the cache: files */
+
+static void transfer_one(struct device *dev, void *buf, size_t len, uint64_t offset, bool is_write,
+			 bool past_cache)
+{
+	struct dev_request request = {
+		.buf = buf,
+		.len = len,
+		.offset = offset,
+		.is_write = is_write,
+		.past_cache = past_cache,
+	};
+
+	cr_assert_eq(dev_batch(dev, &request, 1), 0);
+}
+
+/* INV-DEV-8: each way sees what the other wrote last, in single transfers and in batches. */
+Test(past_cache, both_ways_see_the_same_bytes)
+{
+	struct device *dev = open_file(".");
+	struct stats stats = {0};
+
+	dev->stats = &stats;
+	for (unsigned i = 0; i < 8; i++) {
+		bool past = i % 2;
+		struct dev_request batch[2];
+
+		memset(block, (int)i + 1, sizeof(block));
+		transfer_one(dev, block, sizeof(block), REGION, true, past);
+		transfer_one(dev, back, sizeof(back), REGION, false, !past);
+		cr_assert_eq(memcmp(block, back, sizeof(block)), 0);
+		memset(back, 0, sizeof(back));
+		for (unsigned n = 0; n < 2; n++)
+			batch[n] = (struct dev_request){
+				.buf = back + n * BLOCK,
+				.len = BLOCK,
+				.offset = REGION + n * BLOCK,
+				.past_cache = n == 0,
+			};
+		cr_assert_eq(dev_batch(dev, batch, 2), 0);
+		cr_assert_eq(memcmp(block, back, sizeof(block)), 0);
+	}
+	cr_assert_eq(stat_read(&stats, STAT_dev_direct_bytes), 4 * 4 * BLOCK + 8 * BLOCK);
+	close_file(dev);
+}
+
+/* What O_DIRECT refuses is no error. */
+Test(past_cache, unaligned_goes_the_other_way)
+{
+	struct device *dev = open_file(".");
+	struct stats stats = {0};
+
+	dev->stats = &stats;
+	memset(block, 7, sizeof(block));
+	transfer_one(dev, block + 1, BLOCK, REGION, true, true);
+	transfer_one(dev, block, BLOCK - 1, REGION + BLOCK, true, true);
+	transfer_one(dev, back, BLOCK, REGION + 3, false, true);
+	cr_assert_eq(back[0], 7);
+	cr_assert_eq(stat_read(&stats, STAT_dev_direct_bytes), 0);
+	close_file(dev);
+}
+
+static bool is_locked(int fd, int64_t offset, int64_t len)
+{
+	struct flock lock = {
+		.l_type = F_WRLCK,
+		.l_whence = SEEK_SET,
+		.l_start = offset,
+		.l_len = len,
+	};
+
+	cr_assert_eq(fcntl(fd, F_OFD_GETLK, &lock), 0);
+	return lock.l_type != F_UNLCK;
+}
+
+/* INV-REC-2: in flight past the cache, a write has a lock of its own to hold successors off. */
+Test(past_cache, its_description_has_a_lock)
+{
+	struct device *dev = open_file(".");
+	int64_t last = INT64_MAX - 1;
+	struct stat wanted, st;
+	unsigned found = 0;
+
+	cr_assert_eq(stat(file_path, &wanted), 0);
+	for (int fd = 0; fd < 64; fd++) {
+		int flags = fcntl(fd, F_GETFL);
+
+		if (flags < 0 || !(flags & O_DIRECT) || fstat(fd, &st) != 0 ||
+		    st.st_ino != wanted.st_ino || st.st_dev != wanted.st_dev)
+			continue;
+		found++;
+		cr_assert(is_locked(fd, 0, 1));     /* by another one */
+		cr_assert_not(is_locked(fd, last, 1)); /* its own is none to itself */
+	}
+	cr_assert_eq(found, 1);
+	close_file(dev);
 }
 
 /* ------------------------------------------------------------ lanes: files */
