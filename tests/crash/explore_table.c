@@ -2,7 +2,9 @@
  * Workloads by number.
  *
  * The tree before each: A (3 blocks, an xattr), B (inline), the directory D with A in
- * it (5 blocks) and the empty directory E.  What may be made: C, D/B, D/E/A, F and
+ * it (5 blocks) and the empty directory E; and H with files that nobody touches, so many
+ * that the leaf in which new inodes come is full, and the next one splits it.  The log is
+ * near the end of its lap, so that it wraps within most workloads.  What may be made: C, D/B, D/E/A, F and
  * directories below.  The operations are every sensible choice of these for each verb,
  * with offsets at and beside the edges of blocks, of the inline limit and of the file.
  *
@@ -16,9 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Without a newline in it: it is printed. */
+#define INLINE_FILE(name, seed) "create H/" name "; write H/" name " 0 350 " seed "; "
 const char explore_setup[] =
-	"mkdir D; mkdir D/E; create A; write A 0 9000 1; create B; write B 0 300 2;"
-	"create D/A; write D/A 0 20000 3; setx A user.a 40 4; sync";
+	"mkdir D; mkdir D/E; create A; write A 0 9000 1; create B; write B 0 300 2; "
+	"create D/A; write D/A 0 20000 3; setx A user.a 40 4; mkdir H; "
+	INLINE_FILE("A", "5") INLINE_FILE("B", "6") INLINE_FILE("C", "7") INLINE_FILE("D", "8")
+	INLINE_FILE("E", "9") INLINE_FILE("F", "10") INLINE_FILE("G", "11") INLINE_FILE("H", "12")
+	"create H/I; sync; lap 1800";
 
 static const char *const files[] = {"A", "B", "D/A"};          /* there from the start */
 static const char *const names[] = {"C", "D/B", "D/E/A"};      /* not yet */

@@ -4,6 +4,7 @@
 #include "engine/flush.h"
 #include "engine/log_resize.h"
 #include "engine/purge.h"
+#include "log/log_internal.h"
 #include "tests/lib/core_rig.h"
 
 #include <errno.h>
@@ -262,6 +263,24 @@ static int resize(struct volume *volume, const char *kib)
 	return log_resize(volume, strtoull(kib, NULL, 10) * 1024, why);
 }
 
+/* Changes that change nothing, until so many bytes are left of the log's lap, or less. */
+static int go_on_in_lap(struct core *core, const char *bytes)
+{
+	struct volume *volume = core_volume(core);
+	uint64_t left = strtoull(bytes, NULL, 10), written = 0;
+	struct core_attr attr;
+	int rc = 0;
+
+	while (rc == 0 && log_lap_left(&volume->log->shape, log_next_lsn(volume->log)) > left) {
+		rc = core_getattr(core, VIEW_BASE, INO_ROOT, &attr);
+		if (rc == 0)
+			rc = core_setattr(core, VIEW_BASE, INO_ROOT, CORE_SET_MODE, &attr);
+		if (rc == 0 && written++ % 256 == 0)
+			rc = flush_everything(volume->flusher);
+	}
+	return rc;
+}
+
 int script_run(struct core *core, const char *statement)
 {
 	struct volume *volume = core_volume(core);
@@ -285,6 +304,8 @@ int script_run(struct core *core, const char *statement)
 		return scrub(volume);
 	if (strcmp(w.verb, "resize") == 0)
 		return resize(volume, rest);
+	if (strcmp(w.verb, "lap") == 0)
+		return go_on_in_lap(core, rest);
 	check(sscanf(rest, "%63s %n", w.p, &at) == 1);
 	rest += at;
 	for (size_t i = 0; i < array_count(with_q); i++) {

@@ -14,6 +14,7 @@
  *	flush | purge            write back and checkpoint; reclaim
  *	scrub                    flush, and zero what the log no longer needs
  *	resize KIB               another size for the log
+ *	lap BYTES                the log goes on until so many are left of its lap
  *
  * Statements are separated by ';'.  Paths have no leading slash; the root is ".".
  * The bytes of a SEED are those of rig_fill().
