@@ -207,6 +207,7 @@ enum dev_cut_mode {
 	CUT_KEEP_ONE,    /* only the one chosen by `seed` */
 	CUT_SUBSET,      /* a random subset, from `seed` */
 	CUT_TORN,        /* a random subset of the 512-byte sectors of each, from `seed` */
+	CUT_TORN_ONE,    /* of the one chosen by `seed`; all others arrived */
 };
 /*
  * A state that a cut just before `event` may leave: writes before the last
@@ -229,8 +230,19 @@ void dev_record_look(struct device *dev);
  */
 void dev_record_start_pair(struct device *dev, struct device *other);
 size_t dev_record_before(struct device *dev, const struct device *other, size_t event);
-/* Number of writes that a cut just before `event` may lose: seeds below it try each _ONE. */
+/*
+ * Number of writes that a cut just before `event` may lose: seeds below it try each _ONE.
+ * (CUT_TORN_ONE tears seed modulo this number; larger seeds tear it in other ways.)
+ */
 size_t dev_record_undecided(struct device *dev, size_t event);
+/*
+ * Calls `differs` for each 4 KiB block, in order, in which two memory devices of one
+ * size may differ: all but those that they share.  NULL stands for zeros.
+ */
+void dev_memory_compare(struct device *dev, struct device *other,
+			void (*differs)(void *arg, uint64_t block, const void *here,
+					const void *there),
+			void *arg);
 
 /* Fault injection on a memory device: the n-th coming I/O (0 = next) of the kinds in mask fails. */
 enum dev_fault_kind { FAULT_READ = 1, FAULT_WRITE = 2, FAULT_FLUSH = 4, FAULT_DISCARD = 8 };

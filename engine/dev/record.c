@@ -463,6 +463,25 @@ size_t dev_record_count(const struct device *dev)
 	return count;
 }
 
+void dev_memory_compare(struct device *dev, struct device *other,
+			void (*differs)(void *arg, uint64_t block, const void *here,
+					const void *there),
+			void *arg)
+{
+	struct memory_device *mem = memory_device(dev), *against = memory_device(other);
+	struct sparse here, there;
+
+	latch_s(&mem->latch);
+	here = sparse_share(mem->contents);
+	unlatch_s(&mem->latch);
+	latch_s(&against->latch);
+	there = sparse_share(against->contents);
+	unlatch_s(&against->latch);
+	sparse_compare(&here, &there, differs, arg);
+	sparse_free(&here);
+	sparse_free(&there);
+}
+
 bool dev_record_is_flush(const struct device *dev, size_t event)
 {
 	struct memory_device *mem = memory_device(dev);
@@ -557,6 +576,8 @@ static enum fate choose_fate(struct state *state)
 		default:
 			return FATE_TORN;
 		}
+	case CUT_TORN_ONE:
+		return index == state->chosen ? FATE_TORN : FATE_WHOLE;
 	}
 	check(false);
 }

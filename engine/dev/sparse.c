@@ -239,3 +239,34 @@ int sparse_copy(struct sparse *to, const struct sparse *from, size_t len, uint64
 	}
 	return 0;
 }
+
+struct comparison {
+	void (*differs)(void *arg, uint64_t block, const void *of_a, const void *of_b);
+	void *arg;
+};
+
+static void compare(const struct comparison *c, const void *a, const void *b, unsigned level,
+		    uint64_t block)
+{
+	if (a == b)
+		return;
+	if (level == 0) {
+		c->differs(c->arg, block, a ? ((const struct block *)a)->data : NULL,
+			   b ? ((const struct block *)b)->data : NULL);
+		return;
+	}
+	for (uint64_t i = 0; i < FANOUT; i++)
+		compare(c, a ? ((const struct node *)a)->child[i] : NULL,
+			b ? ((const struct node *)b)->child[i] : NULL, level - 1,
+			block << FANOUT_BITS | i);
+}
+
+void sparse_compare(const struct sparse *a, const struct sparse *b,
+		    void (*differs)(void *arg, uint64_t block, const void *of_a, const void *of_b),
+		    void *arg)
+{
+	const struct comparison c = {.differs = differs, .arg = arg};
+
+	check(a->levels == b->levels);
+	compare(&c, a->root, b->root, a->levels, 0);
+}

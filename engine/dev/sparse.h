@@ -27,5 +27,9 @@ int sparse_write(struct sparse *sparse, const void *buf, size_t len, uint64_t of
 /* Makes a range of `to` equal to that of `from` (of the same size); shares whole blocks. */
 int sparse_copy(struct sparse *to, const struct sparse *from, size_t len,
 		uint64_t offset) must_check;
+/* For each block, in order, that the two do not share; NULL stands for zeros. */
+void sparse_compare(const struct sparse *a, const struct sparse *b,
+		    void (*differs)(void *arg, uint64_t block, const void *of_a, const void *of_b),
+		    void *arg);
 
 #endif

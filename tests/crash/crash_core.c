@@ -16,7 +16,7 @@
  *	crash_core 'SETUP|SCRIPT'  one workload
  */
 #include "engine/base/message.h"
-#include "fsck/check.h"
+#include "tests/lib/crash_state.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/script.h"
 
@@ -95,11 +95,8 @@ static const char *const scenarios[] = {
 
 static uint64_t workloads, states, cuts_in_recovery;
 
-/* How the log gets to its medium, in all that follows. */
-static struct {
-	enum log_mode log_mode;
-	bool pmem; /* byte-addressable */
-} medium;
+/* In all that follows. */
+static struct crash_medium medium;
 
 struct run {
 	const char *name;           /* for messages */
@@ -129,57 +126,12 @@ static noreturn void fail(const struct run *run, const struct place *place, cons
 
 /* ------------------------------------------------------------- recording */
 
-static int open_state(struct device *dev, struct volume **volume, struct core **core)
-{
-	struct volume_options options = {.cache_bytes = SCRATCH_CACHE,
-					 .log_buffer_bytes = 1u << 20,
-					 .log_mode = medium.log_mode,
-					 .no_background = true};
-	int rc = volume_open(volume, dev, &options);
-
-	if (rc == 0)
-		check(core_open(core, *volume) == 0);
-	return rc;
-}
-
-static void open_core(struct device *dev, struct volume **volume, struct core **core)
-{
-	check(open_state(dev, volume, core) == 0);
-}
-
-static void abandon(struct volume *volume, struct core *core)
-{
-	core_close(core);
-	volume_abandon(volume);
-}
-
-/* A durable, clean volume with the set-up's files; the device is recorded from there on. */
-static void prepare(struct run *run, const char *setup)
-{
-	struct script script;
-	struct device *after;
-
-	run->dev = scratch_format(SCRATCH_BYTES, SCRATCH_PAGE, SCRATCH_LOG);
-	if (medium.pmem)
-		dev_memory_be_pmem(run->dev);
-	dev_record_start(run->dev);
-	open_core(run->dev, &run->volume, &run->core);
-	script_parse(&script, setup);
-	for (unsigned i = 0; i < script.count; i++)
-		check(script_run(run->core, script.statement[i]) == 0);
-	script_free(&script);
-	check(script_run(run->core, "flush") == 0);
-	check(dev_record_cut(run->dev, dev_record_count(run->dev), &after) == 0);
-	abandon(run->volume, run->core);
-	run->dev = after;
-}
-
 static void record(struct run *run, const char *setup, const char *text)
 {
-	prepare(run, setup);
+	run->dev = crash_prepare(setup, &medium);
 	script_parse(&run->script, text);
 	dev_record_start(run->dev);
-	open_core(run->dev, &run->volume, &run->core);
+	check(crash_open(run->dev, &medium, &run->volume, &run->core) == 0);
 	run->snapshot[0] = core_snapshot(run->core);
 	run->durable_at[0] = 0;
 	for (unsigned i = 0; i < run->script.count; i++) {
@@ -202,27 +154,10 @@ static void end(struct run *run)
 	for (unsigned i = 0; i <= run->script.count; i++)
 		free(run->snapshot[i]);
 	script_free(&run->script);
-	abandon(run->volume, run->core);
+	crash_abandon(run->volume, run->core);
 }
 
 /* --------------------------------------------------------------- judging */
-
-static void print_fsck(void *arg, const struct fsck_problem *problem)
-{
-	(void)arg;
-	fprintf(stderr, "fsck: [%u] %s: %s\n", problem->number, problem->title, problem->detail);
-}
-
-static void judge_by_fsck(const struct run *run, const struct place *place, struct device *dev)
-{
-	struct fsck_options options = {.data = true};
-	struct fsck_result result;
-	int rc = fsck_recover_and_walk(dev, SCRATCH_CACHE, &options, print_fsck, NULL, &result);
-
-	if (rc || result.problems > 0)
-		fail(run, place, "fsck finds problems");
-	fsck_result_free(&result);
-}
 
 static void judge_contents(const struct run *run, const struct place *place, struct core *core)
 {
@@ -245,38 +180,25 @@ static void judge_contents(const struct run *run, const struct place *place, str
 	fail(run, place, "not a state between two operations, or a durable one is lost");
 }
 
-/* The volume is a good one: new things can be made in it, and are as they should be. */
-static void go_on(const struct run *run, const struct place *place, struct volume *volume,
-		  struct core *core)
-{
-	static const char *const more[] = {"create zz", "write zz 0 6000 99", "mkdir zd",
-					   "rename zz zd/zz", "trunc zd/zz 10", "unlink zd/zz",
-					   "purge", "rmdir zd", "flush"};
-
-	for (size_t i = 0; i < array_count(more); i++)
-		if (script_run(core, more[i]))
-			fail(run, place, "the recovered volume does not go on working");
-	if (scratch_problems(volume) > 0)
-		fail(run, place, "problems after going on");
-}
-
 static void judge(const struct run *run, const struct place *place, struct device *dev,
 		  bool further)
 {
+	const char *wrong = further ? crash_fsck_recovered(dev) : NULL;
 	struct volume *volume;
 	struct core *core;
 
 	states++;
-	if (further)
-		judge_by_fsck(run, place, dev);
-	if (open_state(dev, &volume, &core))
+	if (wrong)
+		fail(run, place, wrong);
+	if (crash_open(dev, &medium, &volume, &core))
 		fail(run, place, "does not mount");
 	judge_contents(run, place, core);
 	if (scratch_problems(volume) > 0)
 		fail(run, place, "volume_check finds problems");
-	if (further)
-		go_on(run, place, volume, core);
-	abandon(volume, core);
+	wrong = further ? crash_go_on(volume, core) : NULL;
+	if (wrong)
+		fail(run, place, wrong);
+	crash_abandon(volume, core);
 }
 
 /* Recovery is cut short at some of its own events, and run again. */
@@ -287,7 +209,7 @@ static void cut_recovery(const struct run *run, const struct place *place, struc
 	size_t count;
 
 	dev_record_start(dev);
-	if (open_state(dev, &volume, &core))
+	if (crash_open(dev, &medium, &volume, &core))
 		fail(run, place, "does not mount");
 	dev_record_stop(dev);
 	count = dev_record_count(dev);
@@ -302,7 +224,7 @@ static void cut_recovery(const struct run *run, const struct place *place, struc
 			judge(run, place, again, false);
 		}
 	}
-	abandon(volume, core);
+	crash_abandon(volume, core);
 }
 
 static void try_workload(const char *setup, const char *text, unsigned seeds)

@@ -7,6 +7,8 @@
 #include "engine/purge.h"
 #include "engine/space.h"
 #include "tests/lib/scratch.h"
+#include "log/log_internal.h"
+#include "tests/lib/core_rig.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -38,7 +40,8 @@ void script_free(struct script *script)
 
 bool script_is_sync(const char *statement)
 {
-	return strncmp(statement, "fsync", 5) == 0 || strncmp(statement, "sync", 4) == 0 ||
+	return strncmp(statement, "fsync", 5) == 0 || strncmp(statement, "fdatasync", 9) == 0 ||
+	       strncmp(statement, "sync", 4) == 0 ||
 	       strncmp(statement, "flush", 5) == 0 || strncmp(statement, "scrub", 5) == 0 ||
 	       strncmp(statement, "resize", 6) == 0;
 }
@@ -84,12 +87,6 @@ static int find_parent(struct core *core, const char *path, struct core_attr *pa
 
 /* ------------------------------------------------------------- statements */
 
-static void fill(uint8_t *buf, size_t len, uint64_t seed)
-{
-	for (size_t i = 0; i < len; i++)
-		buf[i] = (uint8_t)(random_next(&seed) | 1);
-}
-
 struct words {
 	char verb[16], p[64], q[64];
 	uint64_t a, b, c;
@@ -103,7 +100,7 @@ static int make_nameless(struct core *core, const struct words *w, uint64_t pare
 	int rc;
 
 	check(buf != NULL);
-	fill(buf, w->a, w->b);
+	rig_fill(buf, w->a, w->b);
 	rc = core_tmpfile(core, VIEW_BASE, &cred, parent, 0644, &attr);
 	if (rc == 0) {
 		rc = core_write(core, VIEW_BASE, attr.ino, 0, buf, w->a, 0);
@@ -194,7 +191,7 @@ static int put_bytes(struct core *core, const struct words *w, const struct core
 	int rc;
 
 	check(buf != NULL);
-	fill(buf, len, append ? w->b : w->c);
+	rig_fill(buf, len, append ? w->b : w->c);
 	if (strcmp(w->verb, "setx") == 0)
 		rc = core_setxattr(core, VIEW_BASE, attr->ino, w->q, buf, w->a, 0);
 	else
@@ -241,6 +238,8 @@ static int on_inode(struct core *core, const struct words *w)
 		rc = core_removexattr(core, VIEW_BASE, attr.ino, w->q);
 	} else if (strcmp(w->verb, "falloc") == 0) {
 		rc = core_fallocate(core, VIEW_BASE, attr.ino, 0, w->a, w->b);
+	} else if (strcmp(w->verb, "fallock") == 0) {
+		rc = core_fallocate(core, VIEW_BASE, attr.ino, CORE_KEEP_SIZE, w->a, w->b);
 	} else if (strcmp(w->verb, "punch") == 0) {
 		rc = core_fallocate(core, VIEW_BASE, attr.ino, CORE_PUNCH_HOLE | CORE_KEEP_SIZE,
 				    w->a, w->b);
@@ -260,6 +259,8 @@ static int on_inode(struct core *core, const struct words *w)
 		rc = copy_to(core, w, &attr);
 	} else if (strcmp(w->verb, "fsync") == 0) {
 		rc = core_fsync(core, VIEW_BASE, attr.ino, false);
+	} else if (strcmp(w->verb, "fdatasync") == 0) {
+		rc = core_fsync(core, VIEW_BASE, attr.ino, true);
 	} else if (strcmp(w->verb, "hold") == 0) {
 		return 0;
 	} else {
@@ -312,6 +313,24 @@ static int trim(struct volume *volume)
 	return rc;
 }
 
+/* Changes that change nothing, until so many bytes are left of the log's lap, or less. */
+static int go_on_in_lap(struct core *core, const char *bytes)
+{
+	struct volume *volume = core_volume(core);
+	uint64_t left = strtoull(bytes, NULL, 10), written = 0;
+	struct core_attr attr;
+	int rc = 0;
+
+	while (rc == 0 && log_lap_left(&volume->log->shape, log_next_lsn(volume->log)) > left) {
+		rc = core_getattr(core, VIEW_BASE, INO_ROOT, &attr);
+		if (rc == 0)
+			rc = core_setattr(core, VIEW_BASE, INO_ROOT, CORE_SET_MODE, &attr);
+		if (rc == 0 && written++ % 256 == 0)
+			rc = flush_everything(volume->flusher);
+	}
+	return rc;
+}
+
 int script_run(struct core *core, const char *statement)
 {
 	struct volume *volume = core_volume(core);
@@ -341,6 +360,8 @@ int script_run(struct core *core, const char *statement)
 		return trim(volume);
 	if (strcmp(w.verb, "advance") == 0)
 		return advance(volume);
+	if (strcmp(w.verb, "lap") == 0)
+		return go_on_in_lap(core, rest);
 	check(sscanf(rest, "%63s %n", w.p, &at) == 1);
 	rest += at;
 	for (size_t i = 0; i < array_count(with_q); i++) {
@@ -434,7 +455,7 @@ static void describe(struct core *core, const char *path, const struct core_attr
 }
 
 struct dir_names {
-	char name[512][NAME_BYTES_MAX + 1];
+	char **name;
 	unsigned count;
 };
 
@@ -444,27 +465,27 @@ static int collect(void *arg, const struct core_dirent *entry)
 
 	if (entry->cookie <= 2)
 		return 0;
-	check(names->count < array_count(names->name));
-	snprintf(names->name[names->count++], NAME_BYTES_MAX + 1, "%.*s", (int)entry->name_len,
-		 entry->name);
+	names->name = realloc(names->name, (names->count + 1) * sizeof(*names->name));
+	check(names->name != NULL);
+	names->name[names->count] = strndup(entry->name, entry->name_len);
+	check(names->name[names->count++] != NULL);
 	return 0;
 }
 
 static void walk(struct core *core, uint64_t ino, const char *path, struct lines *lines)
 {
-	struct dir_names *names = calloc(1, sizeof(*names));
+	struct dir_names names = {0};
 
-	check(names != NULL);
-	if (core_readdir(core, VIEW_BASE, ino, 0, false, collect, names)) {
+	if (core_readdir(core, VIEW_BASE, ino, 0, false, collect, &names)) {
 		fprintf(stderr, "snapshot: directory %s cannot be read\n", path);
 		lines->failed = true;
 	}
-	for (unsigned i = 0; i < names->count; i++) {
+	for (unsigned i = 0; i < names.count; i++) {
 		struct core_attr attr;
 		char *child;
 
-		check(asprintf(&child, "%s/%s", path, names->name[i]) > 0);
-		if (core_lookup(core, VIEW_BASE, ino, names->name[i], strlen(names->name[i]),
+		check(asprintf(&child, "%s/%s", path, names.name[i]) > 0);
+		if (core_lookup(core, VIEW_BASE, ino, names.name[i], strlen(names.name[i]),
 				&attr)) {
 			fprintf(stderr, "snapshot: %s is listed but not found\n", child);
 			lines->failed = true;
@@ -475,8 +496,9 @@ static void walk(struct core *core, uint64_t ino, const char *path, struct lines
 			core_forget(core, attr.ino, 1);
 		}
 		free(child);
+		free(names.name[i]);
 	}
-	free(names);
+	free(names.name);
 }
 
 static int line_order(const void *a, const void *b)

@@ -6,18 +6,21 @@
  *	rename P Q | exchange P Q | write P OFFSET LEN SEED | append P LEN SEED | trunc P SIZE
  *	copy P Q                 all of P over the beginning of Q
  *	falloc P OFFSET LEN | punch P OFFSET LEN | zero P OFFSET LEN
+ *	fallock P OFFSET LEN     falloc that keeps the size
  *	setx P NAME LEN SEED | rmx P NAME | chmod P OCTAL | acl P MASK | dacl P MASK
  *	tmplink P LEN SEED       a file made without a name, written, then named P
  *	hold P | drop P          keep a look-up (as an open file does), forget it
- *	fsync P | sync           durable: everything before
+ *	fsync P | fdatasync P | sync   durable: everything before
  *	flush | purge            write back and checkpoint; reclaim
  *	scrub                    flush, and zero what the log no longer needs
  *	resize KIB               another size for the log
  *	grow KIB                 another size for the volume
  *	trim                     all free space goes back to the device
  *	advance                  mark, write-back, and what was freed is free
+ *	lap BYTES                the log goes on until so many are left of its lap
  *
- * Statements are separated by ';'.  Paths have no leading slash.
+ * Statements are separated by ';'.  Paths have no leading slash; the root is ".".
+ * The bytes of a SEED are those of rig_fill().
  */
 #ifndef BLINKFS_TESTS_SCRIPT_H
 #define BLINKFS_TESTS_SCRIPT_H
