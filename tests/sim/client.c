@@ -3,6 +3,10 @@
  */
 #include "tests/sim/world.h"
 
+#include "engine/base/error.h"
+#include "engine/log_resize.h"
+#include "engine/purge.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,12 +46,14 @@ void client_free(struct client *c)
 
 /* --- the log of what may be lost ----------------------------------------------------- */
 
-static void apply(struct oracle *o, const struct entry *e)
+void entry_apply(const struct entry *e, struct oracle *oracle, struct crowd *crowd)
 {
-	if (e->op.kind == OP_KINDS)
-		oracle_drop(o, e->op.node);
+	if (e->kind == ENTRY_OP)
+		(void)oracle_apply(oracle, &e->op);
+	else if (e->kind == ENTRY_DROP)
+		oracle_drop(oracle, e->op.node);
 	else
-		(void)oracle_apply(o, &e->op);
+		crowd_flip(crowd, &e->op);
 }
 
 static void forget_durable(struct client *c)
@@ -55,22 +61,23 @@ static void forget_durable(struct client *c)
 	unsigned n = 0;
 
 	while (n < c->logged && c->log[n].ended <= c->world->durable)
-		apply(c->synced, &c->log[n++]);
+		entry_apply(&c->log[n++], c->synced, &c->crowd_synced);
 	memmove(c->log, c->log + n, (c->logged - n) * sizeof(c->log[0]));
 	c->logged -= n;
 }
 
-static void note(struct client *c, const struct oracle_op *op, uint64_t began)
+void client_note(struct client *c, enum entry_kind kind, const struct oracle_op *op,
+		 uint64_t began)
 {
 	check(c->logged < LOG_MAX);
-	c->log[c->logged++] =
-		(struct entry){.op = *op, .began = began, .ended = ++c->world->counter};
+	c->log[c->logged++] = (struct entry){
+		.kind = kind, .op = *op, .began = began, .ended = ++c->world->counter};
 }
 
 void client_all_durable(struct client *c, bool closed)
 {
 	for (unsigned i = 0; i < c->logged; i++)
-		apply(c->synced, &c->log[i]);
+		entry_apply(&c->log[i], c->synced, &c->crowd_synced);
 	c->logged = 0;
 	if (!closed)
 		return;
@@ -89,14 +96,17 @@ void client_compare(struct client *c)
 {
 	uint64_t got = play_digest(&c->play), want = oracle_digest(c->play.now);
 
+	struct crowd crowd = crowd_list(c);
+
 	if (got != want)
 		c->play.fail(&c->play, "digest of the tree", (int64_t)got, (int64_t)want);
+	if (memcmp(&crowd, &c->crowd, sizeof(crowd)))
+		c->play.fail(&c->play, "names of the crowd", 0, 0);
 }
 
 /* --- one step ------------------------------------------------------------------------ */
 
-/* -EIO: has the life ended, or was it an error that passes? */
-static void got_error(struct client *c)
+void client_got_error(struct client *c)
 {
 	struct world *w = c->world;
 
@@ -112,12 +122,12 @@ static void got_error(struct client *c)
 static void drop_if_gone(struct client *c, uint32_t node)
 {
 	struct oracle *now = c->play.now;
-	struct oracle_op let_go = {.kind = OP_KINDS, .node = node};
+	struct oracle_op let_go = {.node = node};
 
 	if (!node || !now->node[node] || now->node[node]->nlink || play_is_held(&c->play, node))
 		return;
 	oracle_drop(now, node);
-	note(c, &let_go, c->world->counter);
+	client_note(c, ENTRY_DROP, &let_go, c->world->counter);
 }
 
 static void succeed(struct client *c, const struct oracle_op *op, uint64_t began, uint64_t made)
@@ -137,7 +147,7 @@ static void succeed(struct client *c, const struct oracle_op *op, uint64_t began
 	}
 	if (now->count > count)
 		c->play.ino[count] = made;
-	note(c, op, began);
+	client_note(c, ENTRY_OP, op, began);
 	drop_if_gone(c, gone[0]);
 	drop_if_gone(c, gone[1]);
 }
@@ -167,7 +177,7 @@ static void operate(struct client *c)
 	} else if (got == -EIO) {
 		c->has_maybe = true;
 		c->maybe = (struct entry){.op = op, .began = began, .ended = UINT64_MAX};
-		got_error(c);
+		client_got_error(c);
 		c->has_maybe = w->stop;
 	} else if (got == -ENOSPC && w->climate.may_fill && !play_frees_space(&op)) {
 		w->tally.full++;
@@ -183,11 +193,13 @@ static void sync_all(struct client *c)
 	int rc = core_fsync(w->core, VIEW_BASE, INO_ROOT, false);
 
 	if (rc == -EIO)
-		got_error(c);
+		client_got_error(c);
 	else if (rc)
 		c->play.fail(&c->play, "fsync", rc, 0);
-	else if (began > w->durable)
+	if (rc == 0 && began > w->durable) {
 		w->durable = began;
+		contest_durable(w->contest);
+	}
 }
 
 static void hold(struct client *c)
@@ -195,7 +207,7 @@ static void hold(struct client *c)
 	uint32_t let_go;
 
 	if (play_hold(&c->play, &let_go))
-		got_error(c);
+		client_got_error(c);
 	else
 		drop_if_gone(c, let_go);
 }
@@ -214,7 +226,7 @@ static void peek(struct client *c)
 		rc = core_read(w->core, VIEW_BASE, ino, play_below(&c->play, 20000), c->play.buf,
 			       8192, &done);
 	if (rc == -EIO)
-		got_error(c);
+		client_got_error(c);
 	else if (rc && rc != -ENOENT)
 		c->play.fail(&c->play, "a look at another's file", rc, 0);
 }
@@ -225,9 +237,42 @@ static void figures(struct client *c)
 	int rc = core_statfs(c->world->core, VIEW_BASE, &s);
 
 	if (rc == -EIO)
-		got_error(c);
+		client_got_error(c);
 	else if (rc)
 		c->play.fail(&c->play, "statfs", rc, 0);
+}
+
+/* Switches that may be turned at any time, and work that anybody may ask for. */
+static void meddle(struct client *c)
+{
+	struct world *w = c->world;
+	struct volume *volume = w->volume;
+	char why[LOG_RESIZE_TEXT_BYTES];
+	int rc = 0;
+
+	switch (play_below(&c->play, 4)) {
+	case 0:
+		tunable_set(&volume->tunables,
+			    (enum tunable)play_below(&c->play, TUNABLE_COUNT),
+			    play_below(&c->play, 3));
+		break;
+	case 1:
+		volume_set_smo(volume, play_below(&c->play, 3) ? SMO_BLINK : SMO_INDEX_LATCH);
+		break;
+	case 2:
+		rc = error_errno(purge_drain(volume->purge, NULL));
+		break;
+	default:
+		if (w->climate.background)
+			rc = error_errno(log_resize(volume, (1 + play_below(&c->play, 4)) << 20,
+						    why));
+		if (rc == -EINVAL) /* no such size on this volume */
+			rc = 0;
+	}
+	if (rc == -EIO)
+		client_got_error(c);
+	else if (rc && rc != -ENOSPC && rc != -EBUSY)
+		c->play.fail(&c->play, "meddling", rc, 0);
 }
 
 static void think(struct client *c)
@@ -245,14 +290,20 @@ static void step(struct client *c)
 		sync_all(c);
 	else if (kind < 14)
 		figures(c);
+	else if (kind < 16)
+		meddle(c);
 	else if (kind < 60)
 		hold(c);
 	else if (kind < 150)
-		(void)(play_compare_file(&c->play) ? got_error(c), 0 : 0);
+		(void)(play_compare_file(&c->play) ? client_got_error(c), 0 : 0);
 	else if (kind < 180)
 		peek(c);
-	else if (kind < 200)
+	else if (kind < 190)
 		think(c);
+	else if (kind < 250)
+		contest_step(c->world->contest, c);
+	else if (kind < 500)
+		crowd_step(c);
 	else
 		operate(c);
 }

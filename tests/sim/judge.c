@@ -16,6 +16,7 @@
 struct survivor {
 	struct client *client;
 	struct oracle *oracle; /* after the first `count` */
+	struct crowd crowd;
 	unsigned count;
 	uint64_t found;        /* digest of what is there */
 	bool fits;
@@ -33,12 +34,7 @@ static unsigned entries(const struct client *c)
 
 static void apply_next(struct survivor *s)
 {
-	const struct oracle_op *op = &entry(s->client, s->count++)->op;
-
-	if (op->kind == OP_KINDS)
-		oracle_drop(s->oracle, op->node);
-	else
-		(void)oracle_apply(s->oracle, op);
+	entry_apply(entry(s->client, s->count++), s->oracle, &s->crowd);
 	s->fits = false;
 }
 
@@ -47,7 +43,7 @@ static void find(const struct world *w, struct survivor *s)
 {
 	unsigned from = s->count;
 
-	while (oracle_digest(s->oracle) != s->found) {
+	while (oracle_digest(s->oracle) + crowd_digest(&s->crowd) != s->found) {
 		if (s->count == entries(s->client)) {
 			fprintf(stderr, "client %u: %u operations may be lost, at least %u not\n",
 				s->client->number, entries(s->client) - from, from);
@@ -93,6 +89,7 @@ static void go_on(struct survivor *s)
 	oracle_free(c->play.now);
 	c->play.now = s->oracle;
 	c->synced = oracle_copy(s->oracle);
+	c->crowd = c->crowd_synced = s->crowd;
 	c->logged = 0;
 	c->has_maybe = false;
 	memset(c->play.held, 0, sizeof(c->play.held));
@@ -108,8 +105,11 @@ void judge_survivors(struct world *w)
 	for (unsigned i = 0; i < count; i++) {
 		struct client *c = w->client[i];
 
-		all[i] = (struct survivor){.client = c, .oracle = c->synced};
-		all[i].found = play_digest(&c->play);
+		struct crowd crowd = crowd_list(c);
+
+		all[i] = (struct survivor){
+			.client = c, .oracle = c->synced, .crowd = c->crowd_synced};
+		all[i].found = play_digest(&c->play) + crowd_digest(&crowd);
 		demand(&all[i], w->durable);
 	}
 	do {

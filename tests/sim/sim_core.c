@@ -52,9 +52,12 @@ static int run(uint64_t seed, uint64_t operations)
 	digest = world_run(seed, operations, &t, getenv("SIM_VERBOSE") != NULL);
 	printf("%" PRIu64 ": digest %016" PRIx64 ", %" PRIu64 " operations, %" PRIu64
 	       " lives, %" PRIu64 " cuts, %" PRIu64 " deaths, %" PRIu64 " failures, %" PRIu64
-	       " errors, %" PRIu64 " full, %" PRIu64 " opens failed\n", seed, digest,
+	       " errors, %" PRIu64 " full, %" PRIu64 " opens failed, %" PRIu64
+	       " contests\n", seed, digest,
 	       t.operations, t.lives, t.cuts, t.deaths, t.failures, t.errors, t.full,
-	       t.opens_failed);
+	       t.opens_failed, t.contests);
+	for (unsigned i = 0; getenv("SIM_VERBOSE") && i < STAT_COUNT; i++)
+		fprintf(stderr, "%24s %" PRIu64 "\n", stat_name((enum stat_id)i), t.stat[i]);
 	return 0;
 }
 

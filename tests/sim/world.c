@@ -49,6 +49,8 @@ static struct climate draw_climate(struct sim *sim)
 	c.log_pages = ONE_OF(sim, 256, 256, 512);
 	c.clients = 1 + (unsigned)sim_below(sim, CLIENTS_MAX);
 	c.file_bytes = ONE_OF(sim, 5000, 20000, 20000, 70000);
+	c.crowd = (uint32_t)ONE_OF(sim, 16, 128, 512, CROWD_MAX);
+	c.crowd_full = !c.may_fill && sim_below(sim, 4) == 0;
 	c.background = sim_below(sim, 8) != 0;
 	c.cuts = kind >= 1;
 	c.errors = kind >= 4;
@@ -87,6 +89,12 @@ static struct medium_faults draw_faults(const struct world *w, bool opening)
 
 /* --- opening ------------------------------------------------------------------------- */
 
+static void die(struct world *w)
+{
+	core_close(w->core);
+	volume_abandon(w->volume);
+}
+
 static int open_once(struct world *w)
 {
 	struct volume_options options = {
@@ -103,9 +111,16 @@ static int open_once(struct world *w)
 		return error_errno(rc);
 	}
 	rc = core_open(&w->core, w->volume);
-	if (rc)
+	if (rc) {
 		volume_abandon(w->volume);
-	return rc;
+		return rc;
+	}
+	/* It may be open and dead: that shows only later. */
+	if (medium_is_cut(w->medium) || atomic_load(&w->volume->failed)) {
+		die(w);
+		return -EIO;
+	}
+	return 0;
 }
 
 /* INV-WORLD-5 */
@@ -206,18 +221,20 @@ static void close_volume(struct world *w)
 		client_all_durable(w->client[i], true);
 }
 
-static void die(struct world *w)
+static void count_stats(struct world *w)
 {
-	core_close(w->core);
-	volume_abandon(w->volume);
+	for (unsigned i = 0; i < STAT_COUNT; i++)
+		w->tally.stat[i] += stat_read(&w->volume->stats, (enum stat_id)i);
 }
 
 /* true: what was not durable may be lost. */
 static bool end_life(struct world *w)
 {
 	struct medium_seen seen = medium_seen(w->medium);
-	bool failed = atomic_load(&w->volume->failed);
+	bool failed = atomic_load(&w->volume->failed) && !medium_is_cut(w->medium);
 
+	count_stats(w);
+	w->tally.failures += failed;
 	if (!failed && !medium_is_cut(w->medium) && sim_below(w->sim, 3) == 0) {
 		close_volume(w);
 		return false;
@@ -232,7 +249,6 @@ static bool end_life(struct world *w)
 		w->tally.cuts++;
 	else
 		w->tally.deaths++;
-	w->tally.failures += failed && !medium_is_cut(w->medium);
 	return true;
 }
 
@@ -249,6 +265,7 @@ static void live(struct world *w, uint64_t operations)
 	medium_be_ideal(w->medium, true);
 	if (crashed)
 		judge_survivors(w);
+	contest_reopened(w->contest, crashed);
 	if (sim_below(w->sim, 4) == 0)
 		check_volume(w);
 	medium_be_ideal(w->medium, false);
@@ -275,6 +292,17 @@ static void format(struct world *w)
 	medium_be_ideal(w->medium, false);
 }
 
+static uint64_t make_directory(struct world *w, const char *name)
+{
+	static const struct core_cred cred = {0};
+	struct core_attr attr;
+
+	demand(w, core_create(w->core, VIEW_BASE, &cred, INO_ROOT, name, strlen(name),
+			      S_IFDIR | 0755, 0, &attr), name);
+	core_forget(w->core, attr.ino, 1);
+	return attr.ino;
+}
+
 static void begin(struct world *w)
 {
 	struct sim_temper temper;
@@ -285,8 +313,17 @@ static void begin(struct world *w)
 	temper = draw_temper(w->sim);
 	sim_set_temper(w->sim, &temper);
 	open_volume(w);
-	for (unsigned i = 0; i < w->climate.clients; i++)
+	medium_be_ideal(w->medium, true);
+	w->crowd_dir = make_directory(w, "crowd");
+	w->contest_dir = make_directory(w, "contest");
+	for (unsigned i = 0; i < w->climate.clients; i++) {
 		w->client[i] = client_new(w, i);
+		if (w->climate.crowd_full)
+			crowd_fill(w->client[i]);
+	}
+	w->contest = contest_new(w);
+	demand(w, core_fsync(w->core, VIEW_BASE, INO_ROOT, false), "fsync");
+	medium_be_ideal(w->medium, false);
 }
 
 static void end(struct world *w)
@@ -295,6 +332,7 @@ static void end(struct world *w)
 	check_volume(w);
 	close_volume(w);
 	check_by_fsck(w);
+	contest_free(w->contest);
 	medium_free(w->medium);
 	for (unsigned i = 0; i < w->climate.clients; i++)
 		client_free(w->client[i]);

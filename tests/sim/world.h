@@ -14,9 +14,11 @@
  * succeeded, whoever called it.
  * INV-WORLD-3: an operation that was under way at the crash, or got -EIO by it, is
  * there wholly or not at all.
- * INV-WORLD-4: a volume that could not be written any more goes on reading, and its
+ * INV-WORLD-4: names that several clients change at once change in some one order
+ * that explains all results (contest.c).
+ * INV-WORLD-5: a volume that could not be written any more goes on reading, and its
  * changes fail, until it is opened anew.
- * INV-WORLD-5: a volume opens after any crash, once errors have stopped; whole, by
+ * INV-WORLD-6: a volume opens after any crash, once errors have stopped; whole, by
  * the engine's check and by fsck's.
  */
 #ifndef BLINKFS_TESTS_WORLD_H
@@ -31,10 +33,24 @@
 #define CLIENTS_MAX 8u
 #define LOG_MAX 1500u /* operations of a client that may be lost */
 
-/* An operation that succeeded; of kind OP_KINDS: the node was let go of. */
+/* An operation that succeeded, or what else has to be done again in its order. */
 struct entry {
+	enum entry_kind {
+		ENTRY_OP,   /* of the oracle */
+		ENTRY_DROP, /* nobody looks at op.node any more */
+		ENTRY_FLIP, /* names op.name, op.name2 of the crowd: there, or not */
+	} kind;
 	struct oracle_op op;
 	uint64_t began, ended; /* on the world's counter */
+};
+
+/*
+ * Many files in one directory of all clients, so that the indexes have some height
+ * and do not fit the cache: which of a client's names are there.
+ */
+#define CROWD_MAX 2048u
+struct crowd {
+	uint8_t there[CROWD_MAX / 8];
 };
 
 struct world;
@@ -44,6 +60,9 @@ struct client {
 	struct world *world;
 	unsigned number;
 	struct oracle *synced;     /* what no crash can take */
+	struct crowd crowd, crowd_synced;
+	uint64_t crowd_ino[CROWD_MAX];
+	bool crowd_grows;
 	struct entry log[LOG_MAX]; /* after it */
 	unsigned logged;
 	bool has_maybe;            /* the last one, INV-WORLD-3 */
@@ -58,6 +77,8 @@ struct climate {
 	uint64_t cache_pages, log_pages;
 	unsigned clients;
 	uint64_t file_bytes;
+	uint32_t crowd;      /* names of a client's */
+	bool crowd_full;     /* half of them from the beginning */
 	bool background;
 	bool may_fill;
 	bool cuts, errors, flips; /* what may happen */
@@ -65,6 +86,8 @@ struct climate {
 
 struct tally {
 	uint64_t operations, lives, cuts, deaths, failures, full, errors, opens_failed;
+	uint64_t contests;      /* names judged under contention */
+	uint64_t stat[STAT_COUNT]; /* of the volumes */
 };
 
 struct world {
@@ -74,6 +97,8 @@ struct world {
 	struct climate climate;
 	struct volume *volume;
 	struct core *core;
+	uint64_t crowd_dir, contest_dir; /* ino */
+	struct contest *contest;
 	struct client *client[CLIENTS_MAX];
 	uint64_t counter;       /* begins and ends of operations */
 	uint64_t durable;       /* what ended before it cannot be lost */
@@ -94,6 +119,28 @@ void client_work(void *client);
 void client_all_durable(struct client *client, bool closed);
 /* The tree is as the oracle says. */
 void client_compare(struct client *client);
+/* -EIO: has the life ended, or was it an error that passes?  Else it ends the program. */
+void client_got_error(struct client *client);
+void client_note(struct client *client, enum entry_kind kind, const struct oracle_op *op,
+		 uint64_t began);
+void entry_apply(const struct entry *entry, struct oracle *oracle, struct crowd *crowd);
+
+/* --- crowd.c --- */
+void crowd_fill(struct client *client);
+void crowd_step(struct client *client);
+void crowd_flip(struct crowd *crowd, const struct oracle_op *op);
+uint64_t crowd_digest(const struct crowd *crowd);
+/* Which names are there now; ino[] is updated. */
+struct crowd crowd_list(struct client *client);
+
+/* --- contest.c: see there --- */
+struct contest *contest_new(struct world *world);
+void contest_free(struct contest *contest);
+void contest_step(struct contest *contest, struct client *client);
+/* What ended before world->durable cannot be lost. */
+void contest_durable(struct contest *contest);
+/* The volume was closed, or has crashed, and is open again. */
+void contest_reopened(struct contest *contest, bool crashed);
 
 /* --- judge.c --- */
 /* INV-WORLD-2, -3: finds what has survived, and goes on from there. */
