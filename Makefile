@@ -78,7 +78,7 @@ SERVER_SOURCES := $(wildcard fs/server/*.c)
 FSCK_SOURCES := $(wildcard fsck/*.c)
 MKFS_SOURCES := $(wildcard mkfs/*.c)
 
-TEST_KINDS := unit race model crash fault fuzz
+TEST_KINDS := unit race model crash fault fuzz sim
 TEST_SOURCES := $(wildcard $(TEST_KINDS:%=tests/%/*.c))
 # Beside the programs, a folder may hold helpers; those of several folders lie in tests/lib.
 TEST_HELPERS := $(filter tests/%,$(shell grep -LE '^[[:space:]]*(int main|(Parameterized)?Test)\>' \

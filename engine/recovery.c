@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdlib.h>
 
 #define SPEAK_NS 2000000000ull
@@ -95,13 +94,10 @@ static void helper(void *arg)
 /* Twice the processors, since each of them waits for the device now and then. */
 static unsigned threads_for(const struct recovery *r, size_t count)
 {
-	size_t threads = 2;
-	cpu_set_t cpus;
+	size_t threads = 2 * (size_t)os_processors();
 
 	if (r->volume->options.no_background)
 		return 1;
-	if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
-		threads = 2 * (size_t)CPU_COUNT(&cpus);
 	if (threads > count)
 		threads = count;
 	return threads < RECOVERY_THREADS_MAX ? (unsigned)threads : RECOVERY_THREADS_MAX;

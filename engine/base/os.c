@@ -16,6 +16,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -60,6 +61,13 @@ struct timespec os_realtime(void)
 	const struct os *os = os_current();
 
 	return os->realtime(os);
+}
+
+unsigned os_processors(void)
+{
+	const struct os *os = os_current();
+
+	return os->processors(os);
 }
 
 void os_random_bytes(void *buf, size_t len)
@@ -277,6 +285,14 @@ static void linux_point(const struct os *os, const char *name)
 		handler(name);
 }
 
+static unsigned linux_processors(const struct os *os)
+{
+	cpu_set_t cpus;
+
+	(void)os;
+	return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? (unsigned)CPU_COUNT(&cpus) : 1;
+}
+
 const struct os os_linux = {
 	.mono_ns = linux_mono_ns,
 	.realtime = linux_realtime,
@@ -286,4 +302,5 @@ const struct os os_linux = {
 	.wait = linux_wait,
 	.wake = linux_wake,
 	.point = linux_point,
+	.processors = linux_processors,
 };

@@ -1,6 +1,6 @@
 /*
  * What the product needs from its surroundings besides the device: clocks,
- * random bytes, threads, and waiting on a word of memory.  All of it goes
+ * random bytes, processors, threads, and waiting on a word of memory.  All of it goes
  * through struct os, so that a simulator can own time and scheduling.
  *
  * Every thread belongs to one struct os, found in its struct task.
@@ -41,6 +41,8 @@ struct os {
 	void (*wake)(const struct os *os, _Atomic uint32_t *word, int count);
 	/* Called at named interesting points; tests force interleavings here. */
 	void (*point)(const struct os *os, const char *name);
+	/* How many threads can run at once. */
+	unsigned (*processors)(const struct os *os);
 	void *priv;
 };
 
@@ -59,6 +61,7 @@ void *os_alloc_large(size_t bytes);
 
 uint64_t os_mono_ns(void);
 struct timespec os_realtime(void);
+unsigned os_processors(void);
 void os_random_bytes(void *buf, size_t len);
 int os_thread_start(struct os_thread *thread, const char *name, void (*fn)(void *),
 		    void *arg) must_check;

@@ -48,8 +48,8 @@ struct oracle *oracle_copy(const struct oracle *from)
 		o->node[i] = must(malloc(sizeof(*o->node[i])));
 		*o->node[i] = *from->node[i];
 		if (from->node[i]->bytes) {
-			o->node[i]->bytes = must(malloc(ORACLE_FILE_BYTES_MAX));
-			memcpy(o->node[i]->bytes, from->node[i]->bytes, ORACLE_FILE_BYTES_MAX);
+			o->node[i]->bytes = must(malloc(from->node[i]->room));
+			memcpy(o->node[i]->bytes, from->node[i]->bytes, from->node[i]->room);
 		}
 	}
 	return o;
@@ -268,14 +268,26 @@ static int move(struct oracle *o, const struct oracle_op *op)
 
 /* --- contents and attributes --------------------------------------------- */
 
+static void make_room(struct oracle_node *n, uint64_t size)
+{
+	uint64_t room = n->room ? n->room : 512;
+
+	if (size <= n->room)
+		return;
+	while (room < size)
+		room *= 2;
+	n->bytes = must(realloc(n->bytes, room));
+	memset(n->bytes + n->room, 0, room - n->room);
+	n->room = room;
+}
+
 static int put_bytes(struct oracle_node *n, uint64_t offset, const struct oracle_op *op)
 {
 	if (n->type != S_IFREG)
 		return n->type == S_IFDIR ? -EISDIR : -EINVAL;
 	if (op->len == 0)
 		return 0;
-	if (!n->bytes)
-		n->bytes = must(calloc(1, ORACLE_FILE_BYTES_MAX));
+	make_room(n, offset + op->len);
 	oracle_fill(n->bytes + offset, op->len, op->seed);
 	if (offset + op->len > n->size)
 		n->size = offset + op->len;
@@ -298,8 +310,7 @@ static int copy_bytes(struct oracle_node *n, const struct oracle_node *from,
 		len = from->size - op->offset2;
 	if (n == from && op->offset2 < op->offset + len && op->offset < op->offset2 + len)
 		return -EINVAL;
-	if (!n->bytes)
-		n->bytes = must(calloc(1, ORACLE_FILE_BYTES_MAX));
+	make_room(n, op->offset + len);
 	if (from->bytes)
 		memmove(n->bytes + op->offset, from->bytes + op->offset2, len);
 	else
@@ -315,8 +326,7 @@ static int cut(struct oracle_node *n, uint64_t size)
 		return n->type == S_IFDIR ? -EISDIR : -EINVAL;
 	if (size < n->size)
 		memset(n->bytes + size, 0, n->size - size);
-	if (!n->bytes)
-		n->bytes = must(calloc(1, ORACLE_FILE_BYTES_MAX));
+	make_room(n, size);
 	n->size = size;
 	return 0;
 }
@@ -332,8 +342,7 @@ static int allocate(struct oracle_node *n, const struct oracle_op *op)
 		memset(n->bytes + op->offset, 0, (end < n->size ? end : n->size) - op->offset);
 	if (op->kind == OP_PUNCH || op->keep_size || end <= n->size)
 		return 0;
-	if (!n->bytes)
-		n->bytes = must(calloc(1, ORACLE_FILE_BYTES_MAX));
+	make_room(n, end);
 	n->size = end;
 	return 0;
 }

@@ -48,6 +48,7 @@ struct oracle_node {
 	uint32_t parent;
 	uint64_t size;
 	uint8_t *bytes;  /* of a file: size of them; of a symlink: NULL, made from `seed` */
+	uint64_t room;   /* bytes that there is memory for; zeros from size on */
 	uint64_t seed;
 	struct oracle_xattr xattr[ORACLE_XATTRS_MAX];
 	uint32_t child[ORACLE_NAMES]; /* 0: none (the root is nobody's child) */

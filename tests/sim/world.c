@@ -1,0 +1,363 @@
+#include "tests/sim/world.h"
+
+#include "engine/base/error.h"
+#include "engine/purge.h"
+#include "fsck/check.h"
+#include "tests/lib/scratch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define OPENS_MAX 20u /* attempts with errors, before one without */
+
+noreturn void world_fail(const struct world *w, const char *what, int64_t got, int64_t want)
+{
+	fprintf(stderr, "%s: got %" PRId64 ", want %" PRId64 " (operation %" PRIu64 ", life %" PRIu64
+		")\n", what, got, want, w->tally.operations, w->tally.lives);
+	sim_print(w->sim);
+	abort();
+}
+
+static void demand(const struct world *w, int rc, const char *what)
+{
+	if (rc)
+		world_fail(w, what, rc, 0);
+}
+
+/* --- what the seed decides ---------------------------------------------------------- */
+
+static uint64_t one_of(struct sim *sim, const uint64_t *values, size_t count)
+{
+	return values[sim_below(sim, count)];
+}
+#define ONE_OF(sim, ...)                                                                     \
+	one_of(sim, (const uint64_t[]){__VA_ARGS__},                                          \
+	       array_count(((const uint64_t[]){__VA_ARGS__})))
+
+static struct climate draw_climate(struct sim *sim)
+{
+	struct climate c = {0};
+	uint64_t kind = sim_below(sim, 8);
+
+	c.may_fill = sim_below(sim, 4) == 0;
+	c.page_size = c.may_fill || sim_below(sim, 4) ? 4096 : 16384;
+	c.size_bytes = c.may_fill ? 4u << 20 : 32u << 20;
+	c.cache_pages = ONE_OF(sim, 256, 512, 1024);
+	c.log_pages = ONE_OF(sim, 256, 256, 512);
+	c.clients = 1 + (unsigned)sim_below(sim, CLIENTS_MAX);
+	c.file_bytes = ONE_OF(sim, 5000, 20000, 20000, 70000);
+	c.crowd = (uint32_t)ONE_OF(sim, 16, 128, 512, CROWD_MAX);
+	c.crowd_full = !c.may_fill && sim_below(sim, 4) == 0;
+	c.background = sim_below(sim, 8) != 0;
+	c.cuts = kind >= 1;
+	c.errors = kind >= 4;
+	c.flips = kind >= 6;
+	return c;
+}
+
+static struct sim_temper draw_temper(struct sim *sim)
+{
+	struct sim_temper t = {0};
+
+	t.switch_every = (unsigned)ONE_OF(sim, 0, 10, 50, 50, 200, 1000);
+	t.stall_every = (unsigned)ONE_OF(sim, 0, 20, 100, 1000);
+	t.stall_ns = ONE_OF(sim, 100000, 5000000, 300000000);
+	t.spurious_every = (unsigned)ONE_OF(sim, 0, 100, 1000);
+	t.processors = 1 + (unsigned)sim_below(sim, 4);
+	return t;
+}
+
+static struct medium_faults draw_faults(const struct world *w, bool opening)
+{
+	struct medium_faults f = {0};
+	struct sim *sim = w->sim;
+
+	if (w->climate.cuts && sim_below(sim, 2))
+		f.cut = 1 + sim_below(sim, opening ? 200 : 3000);
+	if (w->climate.errors && sim_below(sim, 2)) {
+		f.read_error = ONE_OF(sim, 0, 50, 500, 5000);
+		f.write_error = ONE_OF(sim, 0, 0, 500, 5000);
+		f.flush_error = ONE_OF(sim, 0, 0, 100, 1000);
+	}
+	if (w->climate.flips && !opening)
+		f.flip = ONE_OF(sim, 0, 50, 500, 5000);
+	return f;
+}
+
+/* --- opening ------------------------------------------------------------------------- */
+
+static void die(struct world *w)
+{
+	core_close(w->core);
+	volume_abandon(w->volume);
+}
+
+static int open_once(struct world *w)
+{
+	struct volume_options options = {
+		.cache_bytes = w->climate.cache_pages * w->climate.page_size,
+		.log_buffer_bytes = 1u << 20,
+		.no_background = !w->climate.background,
+		.ignore_damage = w->climate.flips,
+	};
+	struct device *dev = medium_open(w->medium);
+	int rc = volume_open(&w->volume, dev, &options);
+
+	if (rc) {
+		dev_close(dev);
+		return error_errno(rc);
+	}
+	rc = core_open(&w->core, w->volume);
+	if (rc) {
+		volume_abandon(w->volume);
+		return rc;
+	}
+	/* It may be open and dead: that shows only later. */
+	if (medium_is_cut(w->medium) || atomic_load(&w->volume->failed)) {
+		die(w);
+		return -EIO;
+	}
+	return 0;
+}
+
+/* INV-WORLD-5 */
+static void open_volume(struct world *w)
+{
+	int rc = -EIO;
+
+	for (unsigned i = 0; rc && i <= OPENS_MAX; i++) {
+		struct medium_faults faults = i < OPENS_MAX ? draw_faults(w, true)
+							     : (struct medium_faults){0};
+
+		medium_set_faults(w->medium, &faults);
+		rc = open_once(w);
+		sim_progress(w->sim);
+		if (rc == 0)
+			break;
+		w->tally.opens_failed++;
+		if (rc != -EIO || (!medium_is_cut(w->medium) && !medium_seen(w->medium).read_errors &&
+				   !medium_seen(w->medium).write_errors &&
+				   !medium_seen(w->medium).flush_errors))
+			world_fail(w, "open", rc, 0);
+		medium_cut(w->medium);
+	}
+	demand(w, rc, "open");
+	medium_set_faults(w->medium, &(struct medium_faults){0});
+	for (unsigned i = 0; i < w->climate.clients; i++)
+		if (w->client[i])
+			w->client[i]->play.core = w->core;
+}
+
+/* --- a life ----------------------------------------------------------------------------- */
+
+static void work(struct world *w, uint64_t operations)
+{
+	struct medium_faults faults = draw_faults(w, false);
+
+	w->left = operations;
+	w->stop = false;
+	w->faulty = w->climate.errors || w->climate.flips;
+	medium_set_faults(w->medium, &faults);
+	for (unsigned i = 0; i < w->climate.clients; i++)
+		demand(w, os_thread_start(&w->client[i]->thread, "client", client_work,
+					  w->client[i]), "thread");
+	for (unsigned i = 0; i < w->climate.clients; i++)
+		os_thread_join(&w->client[i]->thread);
+	faults = (struct medium_faults){0};
+	medium_set_faults(w->medium, &faults);
+	w->faulty = false;
+}
+
+static void print_problem(void *arg, const char *text)
+{
+	(void)arg;
+	fprintf(stderr, "volume_check: %s\n", text);
+}
+
+static void check_volume(struct world *w)
+{
+	struct check_report report = {.problem = print_problem};
+
+	demand(w, purge_drain(w->volume->purge, NULL), "purge");
+	demand(w, volume_check(w->volume, &report), "check");
+	if (report.problems)
+		world_fail(w, "volume_check", (int64_t)report.problems, 0);
+}
+
+static void print_fsck(void *arg, const struct fsck_problem *problem)
+{
+	(void)arg;
+	fprintf(stderr, "fsck: [%u] %s: %s\n", problem->number, problem->title, problem->detail);
+}
+
+/* Of a volume that nobody has open; recovery happens in memory. */
+static void check_by_fsck(struct world *w)
+{
+	struct fsck_options options = {.data = true};
+	struct fsck_result result;
+	struct device *dev = medium_open(w->medium);
+	int rc;
+
+	medium_be_ideal(w->medium, true);
+	rc = fsck_recover_and_walk(dev, w->climate.cache_pages * w->climate.page_size, &options,
+				   print_fsck, NULL, &result);
+	if (rc || result.problems)
+		world_fail(w, "fsck", rc ? rc : (int64_t)result.problems, 0);
+	fsck_result_free(&result);
+	dev_close(dev);
+	medium_be_ideal(w->medium, false);
+}
+
+static void close_volume(struct world *w)
+{
+	for (unsigned i = 0; i < w->climate.clients; i++)
+		client_compare(w->client[i]);
+	core_close(w->core);
+	demand(w, volume_close(w->volume), "close");
+	for (unsigned i = 0; i < w->climate.clients; i++)
+		client_all_durable(w->client[i], true);
+}
+
+static void count_stats(struct world *w)
+{
+	for (unsigned i = 0; i < STAT_COUNT; i++)
+		w->tally.stat[i] += stat_read(&w->volume->stats, (enum stat_id)i);
+}
+
+/* true: what was not durable may be lost. */
+static bool end_life(struct world *w)
+{
+	struct medium_seen seen = medium_seen(w->medium);
+	bool failed = atomic_load(&w->volume->failed) && !medium_is_cut(w->medium);
+
+	count_stats(w);
+	w->tally.failures += failed;
+	if (!failed && !medium_is_cut(w->medium) && sim_below(w->sim, 3) == 0) {
+		close_volume(w);
+		return false;
+	}
+	if (w->climate.cuts && sim_below(w->sim, 2))
+		medium_cut(w->medium);
+	die(w);
+	/* What a failed flush has left is not to be trusted: see medium.h. */
+	if (seen.flush_errors || seen.write_errors)
+		medium_cut(w->medium);
+	if (medium_is_cut(w->medium))
+		w->tally.cuts++;
+	else
+		w->tally.deaths++;
+	return true;
+}
+
+static void live(struct world *w, uint64_t operations)
+{
+	bool crashed;
+
+	w->tally.lives++;
+	work(w, operations);
+	crashed = end_life(w);
+	if (sim_below(w->sim, 8) == 0)
+		check_by_fsck(w);
+	open_volume(w);
+	medium_be_ideal(w->medium, true);
+	if (crashed)
+		judge_survivors(w);
+	contest_reopened(w->contest, crashed);
+	if (sim_below(w->sim, 4) == 0)
+		check_volume(w);
+	medium_be_ideal(w->medium, false);
+}
+
+/* --- a run ------------------------------------------------------------------------------- */
+
+static void format(struct world *w)
+{
+	struct format_params params = {
+		.size_bytes = w->climate.size_bytes,
+		.page_size = w->climate.page_size,
+		.log_bytes = w->climate.log_pages * w->climate.page_size,
+		.uuid = "simulated-volum",
+		.hash_seed = "simulated-hashs",
+	};
+	struct device *dev;
+
+	w->medium = medium_new(w->sim, w->climate.size_bytes);
+	medium_be_ideal(w->medium, true);
+	dev = medium_open(w->medium);
+	demand(w, volume_format(dev, &params, NULL), "format");
+	dev_close(dev);
+	medium_be_ideal(w->medium, false);
+}
+
+static uint64_t make_directory(struct world *w, const char *name)
+{
+	static const struct core_cred cred = {0};
+	struct core_attr attr;
+
+	demand(w, core_create(w->core, VIEW_BASE, &cred, INO_ROOT, name, strlen(name),
+			      S_IFDIR | 0755, 0, &attr), name);
+	core_forget(w->core, attr.ino, 1);
+	return attr.ino;
+}
+
+static void begin(struct world *w)
+{
+	struct sim_temper temper;
+
+	w->sim = sim_begin(w->seed);
+	w->climate = draw_climate(w->sim);
+	format(w);
+	temper = draw_temper(w->sim);
+	sim_set_temper(w->sim, &temper);
+	open_volume(w);
+	medium_be_ideal(w->medium, true);
+	w->crowd_dir = make_directory(w, "crowd");
+	w->contest_dir = make_directory(w, "contest");
+	for (unsigned i = 0; i < w->climate.clients; i++) {
+		w->client[i] = client_new(w, i);
+		if (w->climate.crowd_full)
+			crowd_fill(w->client[i]);
+	}
+	w->contest = contest_new(w);
+	demand(w, core_fsync(w->core, VIEW_BASE, INO_ROOT, false), "fsync");
+	medium_be_ideal(w->medium, false);
+}
+
+static void end(struct world *w)
+{
+	medium_be_ideal(w->medium, true);
+	check_volume(w);
+	close_volume(w);
+	check_by_fsck(w);
+	contest_free(w->contest);
+	medium_free(w->medium);
+	for (unsigned i = 0; i < w->climate.clients; i++)
+		client_free(w->client[i]);
+	sim_end(w->sim);
+}
+
+uint64_t world_run(uint64_t seed, uint64_t operations, struct tally *tally, bool verbose)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	uint64_t digest, before;
+
+	check(w);
+	w->seed = seed;
+	begin(w);
+	while (w->tally.operations < operations) {
+		before = w->tally.operations;
+		live(w, 50 + sim_below(w->sim, 4000));
+		if (verbose)
+			fprintf(stderr, "life %" PRIu64 ": %" PRIu64 " operations, digest %016" PRIx64
+				"\n", w->tally.lives, w->tally.operations - before,
+				sim_digest(w->sim));
+	}
+	digest = sim_digest(w->sim);
+	*tally = w->tally;
+	end(w);
+	free(w);
+	return digest;
+}
