@@ -496,7 +496,9 @@ int log_resize_exclude(struct volume *volume, char why[LOG_RESIZE_TEXT_BYTES])
 	if (use == LOG_USE_BACKUP)
 		return refuse(&r, -EBUSY, "a backup is reading the log; try again when it has come "
 					  "to the contents of files, or end it");
-	return refuse(&r, -EBUSY, "another resize is under way");
+	return refuse(&r, -EBUSY, "%s",
+		      atomic_load(&volume->frozen) ? "the volume is frozen"
+						   : "another resize is under way");
 }
 
 int log_resize(struct volume *volume, uint64_t bytes, char why[LOG_RESIZE_TEXT_BYTES])

@@ -206,4 +206,5 @@ void space_stop(struct space *space)
 	waitq_wake_all(&ready->wake);
 	os_thread_join(&ready->thread);
 	ready->running = false;
+	atomic_store(&ready->stop, false);
 }

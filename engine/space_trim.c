@@ -285,4 +285,5 @@ void trim_stop(struct space *space)
 	if (trim->running)
 		os_thread_join(&trim->thread);
 	trim->running = false;
+	atomic_store(&trim->stop, false);
 }

@@ -428,6 +428,7 @@ int volume_close(struct volume *volume)
 {
 	int rc;
 
+	check(!atomic_load(&volume->frozen)); /* INV-FREEZE-2 */
 	stop_threads(volume);
 	rc = write_back(volume);
 	destroy(volume);

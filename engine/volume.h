@@ -95,6 +95,7 @@ struct volume {
 	_Atomic uint32_t smo;      /* enum smo_mode; each operation looks once */
 	_Atomic bool shares_used;  /* something is, or was, shared (INV-SHARE-1) */
 	_Atomic bool failed;       /* sticky: read-only for the rest of this mount */
+	_Atomic bool frozen;       /* freeze.h */
 	_Atomic unsigned log_use;  /* of enum log_use in log_resize.c: one at a time */
 	_Atomic bool corrupt;      /* corruption was met; the superblock will say so */
 	lsn_t recovered_lsn;       /* the cut of this mount's recovery */

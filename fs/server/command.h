@@ -16,6 +16,8 @@
 enum command_kind {
 	COMMAND_LOG_RESIZE = 1, /* value: bytes */
 	COMMAND_GROW = 2,       /* value: bytes, 0 = all that the device has; out: bytes */
+	COMMAND_FREEZE = 3,     /* value: 0 = only say whether it is frozen (-EBUSY), 1 = do it */
+	COMMAND_THAW = 4,
 };
 
 struct command {
@@ -53,5 +55,8 @@ int log_resize_main(int argc, char **argv);
 /* blinkfs trim [OPTION...] DIR and blinkfs grow DIR [SIZE] (command_space.c), likewise. */
 int trim_main(int argc, char **argv);
 int grow_main(int argc, char **argv);
+/* blinkfs freeze DIR and blinkfs thaw DIR (command_freeze.c), likewise. */
+int freeze_main(int argc, char **argv);
+int thaw_main(int argc, char **argv);
 
 #endif

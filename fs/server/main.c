@@ -7,6 +7,8 @@
  *	blinkfs log-resize DIR SIZE
  *	blinkfs trim ... DIR
  *	blinkfs grow DIR [SIZE]
+ *	blinkfs freeze DIR
+ *	blinkfs thaw DIR
  *	blinkfs backup ... DIR FILE
  *	blinkfs restore ... FILE... VOLUME
  *	blinkfs scrub ... DIR
@@ -90,6 +92,10 @@ int main(int argc, char **argv)
 		return trim_main(argc - 1, argv + 1);
 	if (argc > 1 && strcmp(argv[1], "grow") == 0)
 		return grow_main(argc - 1, argv + 1);
+	if (argc > 1 && strcmp(argv[1], "freeze") == 0)
+		return freeze_main(argc - 1, argv + 1);
+	if (argc > 1 && strcmp(argv[1], "thaw") == 0)
+		return thaw_main(argc - 1, argv + 1);
 	if (argc > 1 && strcmp(argv[1], "backup") == 0)
 		return backup_main(argc - 1, argv + 1);
 	if (argc > 1 && strcmp(argv[1], "restore") == 0)

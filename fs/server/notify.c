@@ -1,4 +1,5 @@
 /* Telling the kernel about its caches: see notify.h. */
+#include "fs/server/freeze.h"
 #include "fs/server/notify.h"
 
 #include "engine/base/error.h"
@@ -44,7 +45,10 @@ static int set_flags(struct notifier *n, const struct job *job, bool may_send)
 			message(LOG_WARNING, "inode %llu: what was written before may be refused: %s",
 				(unsigned long long)node_ino(job->node), error_text(rc));
 	}
-	return core_set_flags(core, view, node_ino(job->node), job->flags);
+	freeze_wait_enter(n->server->freeze);
+	rc = core_set_flags(core, view, node_ino(job->node), job->flags);
+	freeze_leave(n->server->freeze);
+	return rc;
 }
 
 static void finish(struct notifier *n, struct job *job, bool may_send)

@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "engine/base/message.h"
 #include "fs/server/control.h"
+#include "fs/server/freeze.h"
 #include "fs/server/ops.h"
 #include "fs/server/reply.h"
 #include "fs/server/worker.h"
@@ -22,8 +23,10 @@ void op_getattr(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi)
 		return;
 	}
 	/* With a descriptor: a write() waits for this, and can still be told (note_shortage()). */
-	if (fi && req_server(req)->asks_before_write)
+	if (fi && req_server(req)->asks_before_write && freeze_enter(req_server(req)->freeze)) {
 		rc = core_shortage(req_core(req), node_view(node), node_ino(node));
+		freeze_leave(req_server(req)->freeze);
+	}
 	if (!rc)
 		rc = core_getattr(req_core(req), node_view(node), node_ino(node), &attr);
 	reply_attr(req, rc, node_view(node), &attr);
@@ -36,9 +39,11 @@ void note_access(fuse_req_t req, fuse_ino_t node)
 								: CORE_ATIME_RELATIVE;
 	int rc;
 
-	if (options->atime == ATIME_NONE || options->read_only)
+	if (options->atime == ATIME_NONE || options->read_only ||
+	    !freeze_enter(req_server(req)->freeze))
 		return;
 	rc = core_accessed(req_core(req), node_view(node), node_ino(node), policy);
+	freeze_leave(req_server(req)->freeze);
 	if (rc && rc != -ENOSPC) /* reading works all the same */
 		message(LOG_DEBUG, "access time of inode %llu: %s",
 			(unsigned long long)node_ino(node), error_text(rc));

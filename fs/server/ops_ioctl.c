@@ -15,6 +15,7 @@
 #include "fs/server/backup_serve.h"
 #include "fs/server/command.h"
 #include "fs/server/control.h"
+#include "fs/server/freeze.h"
 #include "fs/server/notify.h"
 #include "fs/server/ops.h"
 #include "fs/server/reply.h"
@@ -22,6 +23,7 @@
 
 #include <errno.h>
 #include <linux/fs.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #define TRIM_CALL_NS 100000000u /* a command that is interrupted ends so soon */
@@ -49,6 +51,27 @@ static int grow(struct volume *volume, struct command *command)
 		message(LOG_NOTICE, "%s: the volume has now %s", volume->dev->path,
 			size_text(command->value, size));
 	return error_errno(rc);
+}
+
+static int freeze(struct server *server, struct command *command)
+{
+	bool only_ask = command->value == 0;
+	int rc = freeze_on(server->freeze, only_ask, command->text);
+
+	if (rc == 0 && !only_ask)
+		message(LOG_NOTICE, "%s: frozen", server->volume->dev->path);
+	return rc;
+}
+
+static int thaw(struct server *server, struct command *command)
+{
+	int rc = freeze_off(server->freeze);
+
+	if (rc == 0)
+		message(LOG_NOTICE, "%s: thawed", server->volume->dev->path);
+	else
+		snprintf(command->text, sizeof(command->text), "it is not frozen");
+	return rc;
 }
 
 /* For TRIM_CALL_NS, or until nobody waits for it any more. */
@@ -97,6 +120,12 @@ static void run_command(fuse_req_t req, const void *in, size_t in_len, size_t ou
 	switch (command.kind) {
 	case COMMAND_LOG_RESIZE:
 		command.result = resize_log(core_volume(req_core(req)), &command);
+		break;
+	case COMMAND_FREEZE:
+		command.result = freeze(req_server(req), &command);
+		break;
+	case COMMAND_THAW:
+		command.result = thaw(req_server(req), &command);
 		break;
 	case COMMAND_GROW:
 		command.result = grow(core_volume(req_core(req)), &command);

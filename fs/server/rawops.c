@@ -19,8 +19,6 @@
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 
-enum { RAW_TMPFILE = 51, RAW_STATX = 52 };
-
 #define MASK_BASIC 0x7ffu /* STATX_BASIC_STATS */
 #define MASK_BIRTH 0x800u /* STATX_BTIME */
 #define KEEP_CACHE 2u     /* FOPEN_KEEP_CACHE */
@@ -200,9 +198,8 @@ static int set_xattr(struct server *server, const struct fuse_in_header *in, con
 
 /* --- all ----------------------------------------------------------------- */
 
-bool rawops_serve(void *arg, const void *request, size_t len)
+bool rawops_serve(struct server *server, const void *request, size_t len)
 {
-	struct server *server = arg;
 	struct fuse_in_header in;
 
 	if (len < sizeof(in))

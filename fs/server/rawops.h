@@ -6,7 +6,9 @@
 
 #include "fs/server/server.h"
 
+enum { RAW_TMPFILE = 51, RAW_STATX = 52 };
+
 /* A request as it was read.  True: it was one of these, and has been answered. */
-bool rawops_serve(void *server, const void *request, size_t len);
+bool rawops_serve(struct server *server, const void *request, size_t len);
 
 #endif

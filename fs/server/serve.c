@@ -21,6 +21,7 @@
 #include "engine/log_device.h"
 #include "fs/server/backup_serve.h"
 #include "fs/server/control.h"
+#include "fs/server/freeze.h"
 #include "fs/server/notify.h"
 #include "fs/server/place.h"
 #include "fs/server/rawops.h"
@@ -80,6 +81,7 @@ static void end_mount(struct server *server)
 {
 	const char *dir = server->options->mount_dir;
 
+	(void)freeze_off(server->freeze); /* the kernel has to get rid of what it holds */
 	if (place_unmount(dir, false) == 0)
 		return; /* the workers see the connection go */
 	write_back(dir);
@@ -252,17 +254,29 @@ static void mount_is_live(void *arg)
 			log_mode_name(log_mode(volume->log)), log_block_bytes(volume->log));
 }
 
+static void work_on(struct server *server, const struct fuse_buf *request)
+{
+	if (!rawops_serve(server, request->mem, request->size))
+		fuse_session_process_buf(server->session, request);
+}
+
+static void serve_request(void *arg, const struct fuse_buf *request)
+{
+	freeze_serve(((struct server *)arg)->freeze, request);
+}
+
 static int serve(struct server *server)
 {
 	struct stopper stopper = {.server = server};
 	int rc = workers_create(&server->workers, server->session, server->options->max_threads,
-				rawops_serve, server);
+				serve_request, server);
 
 	if (!rc)
 		rc = stopper_start(&stopper);
 	if (rc)
 		return explain(server->options->mount_dir, rc);
 	rc = workers_run(server->workers);
+	freeze_end(server->freeze);
 	stopper_end(&stopper);
 	return rc ? explain(server->options->mount_dir, rc) : 0;
 }
@@ -285,6 +299,8 @@ int serve_volume(const struct server_options *options, struct daemon *daemon)
 	if (!rc)
 		rc = backup_service_open(&server.backup, server.volume);
 	if (!rc)
+		rc = freeze_open(&server.freeze, &server, work_on);
+	if (!rc)
 		rc = notifier_open(&server.notifier, &server);
 	if (!rc)
 		rc = scrub_service_open(&server.scrub, server.volume);
@@ -295,6 +311,7 @@ int serve_volume(const struct server_options *options, struct daemon *daemon)
 	notifier_close(server.notifier);
 	session_close(&server);
 	workers_free(server.workers);
+	freeze_close(server.freeze);
 	scrub_service_close(server.scrub);
 	backup_service_close(server.backup);
 	control_close(server.control);

@@ -27,6 +27,7 @@
 
 struct backup_service;
 struct control;
+struct freeze;
 struct notifier;
 struct scrub_service;
 struct workers;
@@ -37,6 +38,7 @@ struct server {
 	struct core *core;
 	struct control *control;
 	struct backup_service *backup;
+	struct freeze *freeze;
 	struct notifier *notifier;
 	bool answers_open; /* there are inodes whose flags an open has to mind */
 	struct scrub_service *scrub;

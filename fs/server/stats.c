@@ -7,6 +7,7 @@
 #include "engine/space.h"
 #include "fs/server/backup_serve.h"
 #include "fs/server/control.h"
+#include "fs/server/freeze.h"
 #include "fs/server/scrub_serve.h"
 
 #include <cjson/cJSON.h>
@@ -151,6 +152,16 @@ static void add_backup(cJSON *root, struct server *server)
 	add_number(object, "lsn", status.lsn);
 }
 
+static void add_freeze(cJSON *root, struct server *server)
+{
+	cJSON *object = cJSON_AddObjectToObject(root, "freeze");
+	struct freeze_state state;
+
+	freeze_look(server->freeze, &state);
+	cJSON_AddBoolToObject(object, "frozen", state.frozen);
+	add_number(object, "requests_held", state.held);
+}
+
 static void add_scrub(cJSON *root, struct server *server)
 {
 	static const char *const states[] = {"idle", "running", "ended"};
@@ -186,6 +197,7 @@ char *stats_json(struct server *server)
 	add_log(root, volume);
 	add_archive(root, volume);
 	add_backup(root, server);
+	add_freeze(root, server);
 	add_scrub(root, server);
 	text = cJSON_Print(root);
 	cJSON_Delete(root);

@@ -63,8 +63,8 @@ struct worker {
 
 struct workers {
 	struct fuse_session *session;
-	workers_first first;
-	void *first_arg;
+	workers_serve serve;
+	void *serve_arg;
 	unsigned max;
 	struct demand demand;
 	pthread_mutex_t lock;
@@ -278,8 +278,9 @@ static void serve(struct worker *worker)
 			break;
 		atomic_store_explicit(&worker->serving, true, memory_order_relaxed);
 		look_at_queue(worker);
-		if (!workers->first ||
-		    !workers->first(workers->first_arg, request.mem, (size_t)n))
+		if (workers->serve)
+			workers->serve(workers->serve_arg, &request);
+		else
 			fuse_session_process_buf(workers->session, &request);
 		atomic_store_explicit(&worker->serving, false, memory_order_relaxed);
 	} while (!fuse_session_exited(workers->session) && come_back(worker));
@@ -314,7 +315,7 @@ static void stop_signal_handler(int signal)
 }
 
 int workers_create(struct workers **out, struct fuse_session *session, unsigned max_threads,
-		   workers_first first, void *first_arg)
+		   workers_serve serve, void *serve_arg)
 {
 	struct sigaction action = {.sa_handler = stop_signal_handler};
 	struct workers *workers;
@@ -327,8 +328,8 @@ int workers_create(struct workers **out, struct fuse_session *session, unsigned 
 		return -ENOMEM;
 	memset(workers, 0, bytes);
 	workers->session = session;
-	workers->first = first;
-	workers->first_arg = first_arg;
+	workers->serve = serve;
+	workers->serve_arg = serve_arg;
 	workers->max = max_threads;
 	pthread_mutex_init(&workers->lock, NULL);
 	pthread_cond_init(&workers->ended, NULL);
@@ -411,4 +412,14 @@ void workers_free(struct workers *workers)
 		pthread_cond_destroy(&workers->worker[i].called_up);
 	pthread_mutex_destroy(&workers->lock);
 	free(workers);
+}
+
+void worker_lend(struct workers *workers, void (*fn)(void *arg), void *arg)
+{
+	struct worker lent = {.workers = workers}, *own = self;
+
+	self = &lent;
+	fn(arg);
+	self = own;
+	free(lent.buffer);
 }

@@ -6,12 +6,11 @@
 
 #include "fs/server/server.h"
 
-/* Sees each request first; true: it has answered it. */
-typedef bool (*workers_first)(void *arg, const void *request, size_t len);
+typedef void (*workers_serve)(void *arg, const struct fuse_buf *request);
 
-/* first: NULL, libfuse gets all requests. */
+/* serve: NULL, libfuse gets all requests. */
 int workers_create(struct workers **out, struct fuse_session *session, unsigned max_threads,
-		   workers_first first, void *first_arg) must_check;
+		   workers_serve serve, void *serve_arg) must_check;
 /* Serves until the kernel has ended the connection or workers_stop() was called. */
 int workers_run(struct workers *workers) must_check;
 /* Waits, bounded, until no request is at hand or in work.  From another thread than a worker. */
@@ -19,6 +18,8 @@ void workers_settle(struct workers *workers);
 /* Ends workers_run() though the connection lives; running operations are finished. */
 void workers_stop(struct workers *workers);
 void workers_free(struct workers *workers);
+/* Calls fn from this thread, of whatever kind, as a worker would that has no place. */
+void worker_lend(struct workers *workers, void (*fn)(void *arg), void *arg);
 
 /* The longest request: a WRITE and what stands in front of its data. */
 #define WORKER_REQUEST_BYTES (WRITE_BYTES_MAX + BLOCK_SIZE)
