@@ -360,15 +360,17 @@ static void cut_at(struct run *run, size_t event, uint64_t *number)
 	}
 }
 
-/* Is this event one of a growth or a discard?  Those are all tried, of the rest a sample. */
+/* Each event of a growth is tried, many of discards, of the rest a sample. */
 static bool is_of_interest(const struct run *run, size_t event)
 {
 	unsigned i = 0;
 
 	while (i < run->script.count && run->event[i + 1] < event)
 		i++;
-	return i < run->script.count && (strncmp(run->script.statement[i], "grow", 4) == 0 ||
-					 strncmp(run->script.statement[i], "trim", 4) == 0);
+	if (i == run->script.count)
+		return false;
+	return strncmp(run->script.statement[i], "grow", 4) == 0 ||
+	       (event % 3 == 0 && strncmp(run->script.statement[i], "trim", 4) == 0);
 }
 
 static void try_workload(const struct workload *workload)
