@@ -32,19 +32,10 @@ static int printf_like(3, 4) answer(struct grow *g, int rc, const char *format, 
 static int format_groups(struct volume *volume, const struct geometry *after)
 {
 	uint32_t first = volume->geo.group_count;
-	int rc;
 
 	if (after->group_count == first)
 		return 0;
-	rc = volume_format_groups(volume->dev, after, volume->sb.uuid, first);
-	os_point("grow:formatted");
-	if (rc)
-		return rc;
-	/* Its error may be the only sign of writes of others that were lost. */
-	rc = dev_flush(volume->dev);
-	if (rc)
-		volume_fail(volume, "the device cannot be flushed", rc);
-	return rc;
+	return volume_format_groups(volume->dev, after, volume->sb.uuid, first);
 }
 
 static void set_size(struct disk_superblock *sb, void *arg)

@@ -10,8 +10,8 @@
  *	5. the new blocks are free            new          new
  *
  * INV-GROW-1: nobody gets a block beyond the old end before 5, so until then nothing
- * refers there; what is there is unspecified but for 1, which is durable before 2.  Bits
- * of a last group that was shorter are clear behind its end, on the medium.
+ * refers there; what is there is unspecified but for 1, which becomes durable with the
+ * new copy, before block 0 is touched.  Bits of a last group that was shorter are clear behind its end, on the medium.
  * INV-GROW-2: the switch is one update of the superblock (INV-SB-1), whose copy has its
  * place at the new end.  The old copy is not touched before it is durable, so one of
  *
@@ -19,14 +19,12 @@
  *	1                        old       old        -          block 0, old
  *	part of the new copy     old       old        broken     block 0, old
  *	the new copy             old       old        new        block 0, old
- *	part of block 0          broken    old        new        either copy that is found
+ *	part of block 0          broken    old        new        that which its remains name
  *	block 0                  new       old        new        block 0, new
  *
  * is always there.  A new copy that was left behind by a crash, which no block 0 names,
- * is zeroed by the next mount before it changes the superblock
- * (superblock_forget_larger()); until then it is not taken for more than it is, since
- * of two copies the one with the higher update generation counts, and of two with the
- * same one that which the remains of block 0 name.
+ * could be taken for the volume if block 0 were lost as a whole later on; the next mount
+ * zeroes it before it changes the superblock (superblock_forget_larger()).
  * INV-GROW-3: where the old copy lies in the first new bitmap page, the volume grows in
  * two steps, the first of which only moves the copy behind that page.
  * INV-GROW-4: in the log of a generation REC_VOLUME_SIZE comes before the first record

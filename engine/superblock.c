@@ -13,12 +13,12 @@
  *	part of the primary   new        broken    copy, new
  *	the primary           new        new       primary, new
  *
- * When block 0 is broken, the copy is looked for in the last block of the
- * device, and where the remains of block 0 say that the volume ends: of a torn
- * update this field is the old or the new one, and both mostly the same.  Either
- * place must hold a superblock that names just this place as its volume's last
- * block.  Of two, which a crash while the volume grew may leave (grow.h), the one
- * with the higher generation wins; of equal ones that which block 0 names.
+ * When block 0 is broken, the copy is looked for where the remains of block 0 say
+ * that the volume ends, then in the last block of the device.  Either place must
+ * hold a superblock that names just this place as its volume's last block.  In this
+ * order: while a volume grows (grow.h) each place may have one, and a torn update
+ * names either; but what a growth that was not made has left in the device's last
+ * block nobody names.
  *
  * Everything here may come from a hostile image: nothing is believed before
  * geometry_decode() has accepted it.
@@ -243,15 +243,15 @@ static int rescue_from_copy(struct device *dev, struct disk_superblock *sb, int 
 		struct disk_superblock copy;
 		int rc = places[i] ? copy_read(dev, places[i] - 1, &copy) : -BE_NOVOLUME;
 
-		if (rc == 0 && (!*used_copy ||
-				le64_get(copy.update_gen) > le64_get(sb->update_gen))) {
+		if (rc == 0) {
 			*sb = copy;
 			*used_copy = true;
+			return 0;
 		}
 		if (rc == -BE_VERSION && verdict != -BE_VERSION)
 			verdict = rc;
 	}
-	return *used_copy ? 0 : verdict;
+	return verdict;
 }
 
 int superblock_read(struct device *dev, struct disk_superblock *out, bool *used_copy)

@@ -24,8 +24,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define STATES_AIM 260u /* of one workload, about */
+#define LARGER_COPIES 1u
+#define STATES_AIM 100u /* of one workload, about */
 #define GROUP_KIB (GROUP_BLOCKS(SCRATCH_PAGE) * (uint64_t)(BLOCK_SIZE / 1024))
 
 static const char set_up[] = "mkdir d; create a; write a 0 90000 1; create b; write b 0 300 2;"
@@ -71,7 +73,7 @@ struct run {
 	uint64_t blocks[SCRIPT_STATEMENTS_MAX + 1];    /* of the volume after each statement */
 	size_t event[SCRIPT_STATEMENTS_MAX + 1];       /* count of events by then */
 	bool durable[SCRIPT_STATEMENTS_MAX + 1];       /* it promised that */
-	uint64_t blocks_at_mount;
+	unsigned larger_copies; /* states with one that a growth has left, whose mount was cut */
 };
 
 struct place {
@@ -291,7 +293,19 @@ static void judge(const struct run *run, const struct place *place, struct devic
 
 /* --------------------------------------------------------------- cutting */
 
-static void cut_mount(const struct run *run, const struct place *place, struct device *dev)
+/* Has a growth that was not made left its copy of the superblock at the device's end? */
+static bool has_larger_copy(struct device *dev)
+{
+	struct disk_superblock primary, copy;
+
+	check(dev_read(dev, &primary, BLOCK_SIZE, 0) == 0);
+	check(dev_read(dev, &copy, BLOCK_SIZE, dev->size_bytes - BLOCK_SIZE) == 0);
+	return memcmp(copy.magic, SB_MAGIC, sizeof(copy.magic)) == 0 &&
+	       le64_get(copy.block_count) > le64_get(primary.block_count);
+}
+
+static void cut_mount(const struct run *run, const struct place *place, struct device *dev,
+		      bool all)
 {
 	struct volume *volume;
 	struct core *core;
@@ -302,20 +316,28 @@ static void cut_mount(const struct run *run, const struct place *place, struct d
 		fail(run, place, "does not mount");
 	dev_record_stop(dev);
 	count = dev_record_count(dev);
-	step = test_scale() > 1 ? 1 : 1 + count / 16;
+	step = all || test_scale() > 1 ? 1 : 1 + count / 8;
 	for (size_t event = 0; event <= count; event += step) {
-		struct device *state;
-		bool varies;
+		/* Of a superblock that is torn, both parts that differ have to be there. */
+		for (unsigned seed = 0; seed < (all ? 8 : 1); seed++) {
+			struct device *state;
+			bool varies;
 
-		check(dev_record_state(dev, event, event % 3 ? CUT_TORN : CUT_SUBSET,
-				       place->seed + event, &state, &varies) == 0);
-		cuts_in_mount++;
-		judge(run, place, state, false);
+			check(dev_record_state(dev, event, event % 3 || all ? CUT_TORN : CUT_SUBSET,
+					       place->seed + event + seed * 1000, &state,
+					       &varies) == 0);
+			if (!varies) {
+				dev_close(state);
+				continue;
+			}
+			cuts_in_mount++;
+			judge(run, place, state, false);
+		}
 	}
 	abandon(volume, core);
 }
 
-static void cut_at(const struct run *run, size_t event, uint64_t *number)
+static void cut_at(struct run *run, size_t event, uint64_t *number)
 {
 	for (enum dev_cut_mode mode = CUT_PREFIX; mode <= CUT_TORN; mode++) {
 		struct place place = {.event = event, .mode = mode, .seed = event * 101 + mode};
@@ -327,22 +349,28 @@ static void cut_at(const struct run *run, size_t event, uint64_t *number)
 			dev_close(state);
 			continue;
 		}
-		if (++*number % 7 == 3)
-			cut_mount(run, &place, state);
-		else
+		if (run->larger_copies < LARGER_COPIES && has_larger_copy(state)) {
+			run->larger_copies++;
+			cut_mount(run, &place, state, true);
+		} else if (++*number % 19 == 3) {
+			cut_mount(run, &place, state, false);
+		} else {
 			judge(run, &place, state, *number % 5 == 0);
+		}
 	}
 }
 
-/* Is this event one of a growth or a discard?  Those are all tried, of the rest a sample. */
+/* Each event of a growth is tried, many of discards, of the rest a sample. */
 static bool is_of_interest(const struct run *run, size_t event)
 {
 	unsigned i = 0;
 
 	while (i < run->script.count && run->event[i + 1] < event)
 		i++;
-	return i < run->script.count && (strncmp(run->script.statement[i], "grow", 4) == 0 ||
-					 strncmp(run->script.statement[i], "trim", 4) == 0);
+	if (i == run->script.count)
+		return false;
+	return strncmp(run->script.statement[i], "grow", 4) == 0 ||
+	       (event % 3 == 0 && strncmp(run->script.statement[i], "trim", 4) == 0);
 }
 
 static void try_workload(const struct workload *workload)

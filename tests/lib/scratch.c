@@ -51,6 +51,8 @@ struct volume *scratch_volume(void)
 struct kept {
 	struct device dev;
 	struct device *inner;
+	void (*on_discard)(void *arg, uint64_t offset, uint64_t len); /* or NULL */
+	void *arg;
 };
 
 static int kept_read(struct device *dev, void *buf, size_t len, uint64_t offset)
@@ -68,6 +70,24 @@ static int kept_flush(struct device *dev)
 	return dev_flush(((struct kept *)dev)->inner);
 }
 
+static int kept_discard(struct device *dev, uint64_t offset, uint64_t len)
+{
+	struct kept *kept = (struct kept *)dev;
+
+	if (kept->on_discard)
+		kept->on_discard(kept->arg, offset, len);
+	return dev_discard(kept->inner, offset, len);
+}
+
+void scratch_watch_discards(struct device *dev,
+			    void (*fn)(void *arg, uint64_t offset, uint64_t len), void *arg)
+{
+	struct kept *kept = (struct kept *)dev;
+
+	kept->on_discard = fn;
+	kept->arg = arg;
+}
+
 static void kept_close(struct device *dev)
 {
 	free(dev);
@@ -77,6 +97,7 @@ static const struct device_ops kept_ops = {
 	.read = kept_read,
 	.write = kept_write,
 	.flush = kept_flush,
+	.discard = kept_discard,
 	.close = kept_close,
 };
 

@@ -16,6 +16,9 @@ struct volume *scratch_open(struct device *dev, bool background);
 struct volume *scratch_volume(void); /* all of the sizes above, no background threads */
 /* A device over `inner` that a volume may own and close: inner outlives it. */
 struct device *scratch_keep(struct device *inner);
+/* Called with each discard of such a device, before it is done. */
+void scratch_watch_discards(struct device *kept,
+			    void (*fn)(void *arg, uint64_t offset, uint64_t len), void *arg);
 /* Checks the volume; prints each problem; returns their number. */
 uint64_t scratch_problems(struct volume *volume);
 /* Ends the volume as a dead process would; returns the device as it is then. */

@@ -307,6 +307,7 @@ static int trim(struct volume *volume)
 	struct space_trim job = {.end = UINT64_MAX, .shortest = 1};
 	int rc;
 
+	space_advance(volume->space); /* what may be had, as background threads would */
 	do {
 		rc = space_trim_step(volume->space, &job);
 	} while (rc > 0);

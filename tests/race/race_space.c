@@ -7,7 +7,8 @@
  * A shadow array knows the owner of each block; readers follow published pieces
  * inside an epoch and demand that the owner does not change meanwhile.  One thread
  * takes pages down into the reserve and gives them back, beside data that breaks
- * whole pieces and makes new ones.
+ * whole pieces and makes new ones.  Another one gives free space back to the device: what
+ * the device is told of has no owner, from before until after (INV-TRIM-1).
  */
 #include "engine/space_internal.h"
 
@@ -32,6 +33,7 @@
 #define PAGE_OWNER UINT32_MAX
 
 #define WATCH_YIELDS 300u
+#define DISCARD_YIELDS 10u
 
 /* A piece that readers can find: first block << 32 | name of its reservation; 0 = nothing. */
 struct published {
@@ -45,7 +47,7 @@ struct race {
 	_Atomic uint32_t names;
 	struct published slot[WRITERS][SLOTS];
 	_Atomic bool stop;
-	_Atomic uint64_t checked;
+	_Atomic uint64_t checked, discarded;
 };
 
 struct worker {
@@ -217,6 +219,40 @@ static void advance_loop(void *arg)
 	}
 }
 
+static void check_free(struct race *race, uint64_t offset, uint64_t len)
+{
+	for (uint64_t b = 0; b < len / BLOCK_SIZE; b++)
+		check(atomic_load(&race->owner[offset / BLOCK_SIZE + b]) == 0);
+}
+
+static void watch_discard(void *arg, uint64_t offset, uint64_t len)
+{
+	struct race *race = arg;
+
+	for (unsigned i = 0; i < DISCARD_YIELDS; i++) {
+		check_free(race, offset, len);
+		sched_yield();
+	}
+	atomic_fetch_add(&race->discarded, len / BLOCK_SIZE);
+}
+
+static void trim_loop(void *arg)
+{
+	struct worker *w = arg;
+	struct space *space = w->race->volume->space;
+
+	while (!atomic_load(&w->race->stop)) {
+		struct space_trim job = {.end = UINT64_MAX, .shortest = 1};
+		int rc;
+
+		do {
+			rc = space_trim_step(space, &job);
+			check(rc >= 0);
+		} while (rc > 0 && !atomic_load(&w->race->stop));
+		sched_yield();
+	}
+}
+
 static void start(struct worker *w, struct race *race, uint32_t id, void (*loop)(void *))
 {
 	w->race = race;
@@ -226,13 +262,16 @@ static void start(struct worker *w, struct race *race, uint32_t id, void (*loop)
 
 static void run(uint64_t volume_bytes, uint32_t page_size, uint64_t log_bytes)
 {
-	struct worker writer[WRITERS], reader[READERS], advancer;
+	struct worker writer[WRITERS], reader[READERS], advancer, trimmer;
+	struct device *inner = scratch_format(volume_bytes, page_size, log_bytes);
+	struct device *dev = scratch_keep(inner);
 	struct space_counts before, after;
 	struct race race = {.blocks = volume_bytes / BLOCK_SIZE};
 	struct page_reserve *reserve;
 	uint64_t pages;
 
-	race.volume = scratch_open(scratch_format(volume_bytes, page_size, log_bytes), true);
+	race.volume = scratch_open(dev, true);
+	scratch_watch_discards(dev, watch_discard, &race);
 	race.owner = calloc(race.blocks, sizeof(*race.owner));
 	check(race.owner != NULL);
 	reserve = &race.volume->space->reserve;
@@ -243,12 +282,14 @@ static void run(uint64_t volume_bytes, uint32_t page_size, uint64_t log_bytes)
 	for (unsigned i = 0; i < READERS; i++)
 		start(&reader[i], &race, i + 1, read_loop);
 	start(&advancer, &race, 1, advance_loop);
+	start(&trimmer, &race, 1, trim_loop);
 	for (unsigned i = 0; i < WRITERS; i++)
 		os_thread_join(&writer[i].thread);
 	atomic_store(&race.stop, true);
 	for (unsigned i = 0; i < READERS; i++)
 		os_thread_join(&reader[i].thread);
 	os_thread_join(&advancer.thread);
+	os_thread_join(&trimmer.thread);
 	check(space_settle(race.volume->space) == 0);
 	space_count(race.volume->space, &after);
 	check(after.deferred == 0 && after.reserved == 0);
@@ -257,8 +298,11 @@ static void run(uint64_t volume_bytes, uint32_t page_size, uint64_t log_bytes)
 	check(scratch_problems(race.volume) == 0);
 	pages = stat_read(&race.volume->stats, STAT_space_reserve_pages);
 	check(volume_close(race.volume) == 0);
-	printf("race_space: %llu blocks watched, %llu pages from the reserve\n",
-	       (unsigned long long)atomic_load(&race.checked), (unsigned long long)pages);
+	printf("race_space: %llu blocks watched, %llu pages from the reserve, %llu blocks "
+	       "discarded\n",
+	       (unsigned long long)atomic_load(&race.checked), (unsigned long long)pages,
+	       (unsigned long long)atomic_load(&race.discarded));
+	dev_close(inner);
 	free(race.owner);
 }
 
