@@ -107,6 +107,8 @@ void core_close(struct core *core)
 {
 	if (!core)
 		return;
+	if (!core->volume->options.read_only && !atomic_load(&core->volume->failed))
+		atime_write_all(core);
 	if (core->volume->purge)
 		purge_set_hooks(core->volume->purge, NULL);
 	orphan_idle(core);
@@ -187,11 +189,6 @@ int core_attach(struct core *core, uint64_t ino, struct record *record)
 	return rc;
 }
 
-void core_forget(struct core *core, uint64_t ino, uint64_t count)
-{
-	inode_forget(&core->table, ino, count);
-}
-
 static struct inode *locked_x(const struct lock_set *set, uint64_t ino)
 {
 	unsigned i = 0;
@@ -216,6 +213,7 @@ void core_attr_fill(struct core *core, const struct record *record, uint64_t ino
 		    struct core_attr *attr)
 {
 	record_attr(record, ino, attr);
+	inode_kept_atime(&core->table, ino, &attr->atime);
 	attr->links_settled = S_ISDIR(record->mode) || inode_links_settled(&core->table, ino);
 }
 
@@ -323,8 +321,8 @@ int core_fsync(struct core *core, view_t view, uint64_t ino, bool data_only)
 	int rc = core_view(view);
 
 	/* One log holds all changes in order: what is durable is a prefix of them. */
-	(void)ino;
-	(void)data_only;
+	if (rc == 0 && !data_only)
+		atime_write_kept(core, ino);
 	if (rc || volume->options.read_only)
 		return rc;
 	stat_add(&volume->stats, STAT_core_fsyncs, 1);

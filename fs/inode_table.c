@@ -92,6 +92,7 @@ int inode_table_init(struct inode_table *table, void (*orphan_idle)(void *arg), 
 		shard->bucket = calloc(BUCKETS_FIRST, sizeof(*shard->bucket));
 		shard->buckets = BUCKETS_FIRST;
 		shard->count = 0;
+		shard->lookups = 0;
 		if (!shard->bucket) {
 			while (i-- > 0)
 				free(table->shard[i].bucket);
@@ -131,6 +132,18 @@ uint64_t inode_table_count(struct inode_table *table)
 		unlatch_s(&table->shard[i].latch);
 	}
 	return count;
+}
+
+uint64_t inode_table_lookups(struct inode_table *table)
+{
+	uint64_t lookups = 0;
+
+	for (unsigned i = 0; i < INODE_SHARDS; i++) {
+		latch_s(&table->shard[i].latch);
+		lookups += table->shard[i].lookups;
+		unlatch_s(&table->shard[i].latch);
+	}
+	return lookups;
 }
 
 static struct inode *inode_new(uint64_t ino)
@@ -190,6 +203,7 @@ void inode_looked_up(struct inode_table *table, struct inode *inode)
 	latch_x(&shard->latch);
 	check(inode->users > 0);
 	inode->lookups++;
+	shard->lookups++;
 	unlatch_x(&shard->latch);
 }
 
@@ -202,7 +216,9 @@ void inode_forget(struct inode_table *table, uint64_t ino, uint64_t count)
 	latch_x(&shard->latch);
 	inode = find(shard, ino);
 	if (inode) {
-		inode->lookups -= count < inode->lookups ? count : inode->lookups;
+		count = count < inode->lookups ? count : inode->lookups;
+		inode->lookups -= count;
+		shard->lookups -= count;
 		idle = drop_if_idle(shard, inode);
 	}
 	unlatch_x(&shard->latch);
@@ -222,6 +238,111 @@ bool inode_links_settled(struct inode_table *table, uint64_t ino)
 		changed = atomic_load(&inode->links_changed);
 	unlatch_s(&shard->latch);
 	return changed == 0 || os_mono_ns() - changed >= LINKS_SETTLE_NS;
+}
+
+/* --- kept access times (INV-INODE-7) ------------------------------------- */
+
+bool inode_keep_atime(struct inode_table *table, uint64_t ino, struct timespec atime)
+{
+	struct inode_shard *shard = shard_of(table, ino);
+	struct inode *inode;
+	bool kept;
+
+	latch_x(&shard->latch);
+	inode = find(shard, ino);
+	kept = inode && inode->lookups > 0;
+	if (kept) {
+		inode->atime = atime;
+		atomic_store(&inode->atime_kept, true);
+	}
+	unlatch_x(&shard->latch);
+	return kept;
+}
+
+bool inode_kept_atime(struct inode_table *table, uint64_t ino, struct timespec *atime)
+{
+	struct inode_shard *shard = shard_of(table, ino);
+	struct inode *inode;
+	bool kept;
+
+	latch_s(&shard->latch);
+	inode = find(shard, ino);
+	kept = inode && atomic_load(&inode->atime_kept);
+	if (kept)
+		*atime = inode->atime;
+	unlatch_s(&shard->latch);
+	return kept;
+}
+
+static bool same_time(struct timespec a, struct timespec b)
+{
+	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+void inode_atime_written(struct inode_table *table, uint64_t ino, struct timespec atime)
+{
+	struct inode_shard *shard = shard_of(table, ino);
+	struct inode *inode;
+
+	latch_x(&shard->latch);
+	inode = find(shard, ino);
+	if (inode && atomic_load(&inode->atime_kept) && same_time(inode->atime, atime))
+		atomic_store(&inode->atime_kept, false);
+	unlatch_x(&shard->latch);
+}
+
+void inode_drop_atime(struct inode_table *table, uint64_t ino)
+{
+	struct timespec atime;
+
+	if (inode_kept_atime(table, ino, &atime))
+		inode_atime_written(table, ino, atime);
+}
+
+bool inode_forget_loses_atime(struct inode_table *table, uint64_t ino, uint64_t count,
+			      struct timespec *atime)
+{
+	struct inode_shard *shard = shard_of(table, ino);
+	struct inode *inode;
+	bool loses;
+
+	latch_s(&shard->latch);
+	inode = find(shard, ino);
+	loses = inode && inode->lookups <= count && atomic_load(&inode->atime_kept);
+	if (loses)
+		*atime = inode->atime;
+	unlatch_s(&shard->latch);
+	return loses;
+}
+
+static struct inode *kept_in(struct inode *chain)
+{
+	while (chain && !atomic_load(&chain->atime_kept))
+		chain = chain->next;
+	return chain;
+}
+
+bool inode_take_atime(struct inode_table *table, struct atime_cursor *at, uint64_t *ino,
+		      struct timespec *atime)
+{
+	for (; at->shard < INODE_SHARDS; at->shard++, at->bucket = 0) {
+		struct inode_shard *shard = &table->shard[at->shard];
+		struct inode *inode = NULL;
+
+		latch_x(&shard->latch);
+		while (at->bucket < shard->buckets &&
+		       !(inode = kept_in(shard->bucket[at->bucket])))
+			at->bucket++;
+		if (inode) {
+			atomic_store(&inode->atime_kept, false);
+			*ino = inode->ino;
+			*atime = inode->atime;
+		}
+		unlatch_x(&shard->latch);
+		if (inode)
+			return true;
+	}
+	return false;
 }
 
 uint64_t inode_lookups(struct inode_table *table, struct inode *inode)

@@ -1,5 +1,6 @@
 /*
- * In-memory inodes: locks and look-up counts, no attributes.
+ * In-memory inodes: locks and look-up counts, no attributes but one: a newer time
+ * of access than the record has.
  *
  * An entry exists while somebody uses it (a pin: for the length of a call) or
  * while it is looked up (the kernel's count):
@@ -28,6 +29,10 @@
  *	             name and may get one; it goes with the first name.  The entry
  *	             lives as long as the look-up that made it, so no record needs it
  *
+ *	INV-INODE-7  a kept access time is newer than the record's.  It is in the record
+ *	             before the last look-up is forgotten and before the table goes; or
+ *	             gone, when atime was set explicitly.  Only a crash loses it
+ *
  * Bound: the kernel holds the look-up counts and limits them by its memory; pins
  * are at most four a thread.
  */
@@ -36,6 +41,8 @@
 
 #include "engine/base/latch.h"
 #include "fs/range_lock.h"
+
+#include <time.h>
 
 #define INODE_SHARDS 64u
 #define LINKS_SETTLE_NS 10000000000u /* requests that crossed have been answered by then */
@@ -48,6 +55,8 @@ struct inode {
 	_Atomic bool orphan;          /* INV-INODE-4 */
 	_Atomic uint64_t links_changed; /* os_mono_ns(), 0: never (INV-INODE-5) */
 	_Atomic bool linkable;        /* INV-INODE-6 */
+	_Atomic bool atime_kept;      /* [changed under lock: shard] */
+	struct timespec atime;        /* INV-INODE-7, when atime_kept [lock: shard] */
 	uint64_t lookups;             /* [lock: shard] */
 	uint32_t users;               /* [lock: shard] */
 	struct inode *next;           /* [lock: shard] */
@@ -58,6 +67,7 @@ struct inode_shard {
 	struct inode **bucket;           /* [lock: latch] */
 	uint32_t buckets;                /* power of two [lock: latch] */
 	uint32_t count;                  /* [lock: latch] */
+	uint64_t lookups;                /* of all entries [lock: latch] */
 };
 
 struct inode_table {
@@ -72,6 +82,8 @@ int inode_table_init(struct inode_table *table, void (*orphan_idle)(void *arg),
 /* Drops all entries; nobody may have pinned any. */
 void inode_table_destroy(struct inode_table *table);
 uint64_t inode_table_count(struct inode_table *table);
+/* All look-ups that have not been forgotten. */
+uint64_t inode_table_lookups(struct inode_table *table);
 
 /* Finds or makes the entry: -ENOMEM. */
 int inode_pin(struct inode_table *table, uint64_t ino, struct inode **out) must_check;
@@ -82,6 +94,25 @@ void inode_looked_up(struct inode_table *table, struct inode *inode);
 void inode_forget(struct inode_table *table, uint64_t ino, uint64_t count);
 /* INV-INODE-5: its links have not changed lately, as far as the table knows. */
 bool inode_links_settled(struct inode_table *table, uint64_t ino);
+
+/* INV-INODE-7.  False: nobody has looked the inode up, so it could be forgotten at once. */
+bool inode_keep_atime(struct inode_table *table, uint64_t ino, struct timespec atime);
+bool inode_kept_atime(struct inode_table *table, uint64_t ino, struct timespec *atime);
+/* The record has it (or a later one has come meanwhile, which stays). */
+void inode_atime_written(struct inode_table *table, uint64_t ino, struct timespec atime);
+/* An explicit one takes its place. */
+void inode_drop_atime(struct inode_table *table, uint64_t ino);
+/* Would this forget lose one? */
+bool inode_forget_loses_atime(struct inode_table *table, uint64_t ino, uint64_t count,
+			      struct timespec *atime);
+/* Takes out all of them, one a call, when nobody else uses the table; false: no more. */
+struct atime_cursor {
+	unsigned shard;
+	uint32_t bucket;
+};
+bool inode_take_atime(struct inode_table *table, struct atime_cursor *at, uint64_t *ino,
+		      struct timespec *atime);
+
 uint64_t inode_lookups(struct inode_table *table, struct inode *inode);
 
 #endif

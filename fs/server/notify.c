@@ -41,7 +41,7 @@ static int set_flags(struct notifier *n, const struct job *job, bool may_send)
 	if (may_send && S_ISREG(attr.mode) && job->flags & ~attr.flags & held) {
 		rc = fuse_lowlevel_notify_inval_inode(n->server->session, job->node, 0, 0);
 		if (rc && rc != -ENOENT)
-			message(LOG_WARNING, "inode %llu: what was written before may be refused: %s",
+			message(LOG_WARNING, "inode %llu: earlier writes may be refused: %s",
 				(unsigned long long)node_ino(job->node), error_text(rc));
 	}
 	return core_set_flags(core, view, node_ino(job->node), job->flags);

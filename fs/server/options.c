@@ -42,7 +42,7 @@ static const char usage[] =
 #define X(name, text) "  -o " #name "=on|off (default on): " text "\n"
 #include "engine/tunables.def"
 #undef X
-	"  -o noatime|relatime|strictatime   access times (default noatime)\n"
+	"  -o noatime|relatime|strictatime   access times (default relatime)\n"
 	"  -o dev|nodev|suid|nosuid|exec|noexec|sync|dirsync   as for mount(8)\n"
 	"\n"
 	"Unmount with: fusermount3 -u DIR (as root: umount DIR)\n";
@@ -274,6 +274,7 @@ static const struct option_word words[] = {
 	{"relatime", false, apply_relatime},
 	{"strictatime", false, apply_strictatime},
 	{"atime", false, apply_relatime},
+	{"lazytime", false, apply_nothing}, /* always so */
 	{"nodiratime", false, apply_kernel},
 	{"dev", false, apply_kernel},
 	{"nodev", false, apply_kernel},
@@ -367,7 +368,7 @@ static int set_defaults(struct server_options *options)
 	*options = (struct server_options){
 		.writeback = true,
 		.max_threads = MAX_THREADS_DEFAULT,
-		.atime = ATIME_NONE,
+		.atime = ATIME_RELATIVE,
 	};
 	return geteuid() == 0 ? append_word(&options->kernel, "dev,suid") : 0;
 }
