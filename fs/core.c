@@ -217,6 +217,27 @@ void core_attr_fill(struct core *core, const struct record *record, uint64_t ino
 	attr->links_settled = S_ISDIR(record->mode) || inode_links_settled(&core->table, ino);
 }
 
+void core_inode_counts(struct core *core, uint64_t *inodes, uint64_t *lookups)
+{
+	*inodes = inode_table_count(&core->table);
+	*lookups = inode_table_lookups(&core->table);
+}
+
+void core_limit_inodes(struct core *core, uint64_t limit, void (*over)(void *arg), void *arg)
+{
+	inode_table_set_limit(&core->table, limit, over, arg);
+}
+
+uint64_t core_inode_excess(struct core *core)
+{
+	return inode_table_excess(&core->table);
+}
+
+unsigned core_idle_inodes(struct core *core, uint64_t *inos, unsigned max)
+{
+	return inode_table_idle(&core->table, &core->hand, inos, max);
+}
+
 /* --- locks on inodes ----------------------------------------------------- */
 
 static void add_sorted(uint64_t *sorted, unsigned *count, uint64_t ino)

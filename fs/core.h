@@ -219,6 +219,18 @@ int core_removexattr(struct core *core, view_t view, uint64_t ino, const char *n
 
 /* ------------------------------------------------------------------- whole */
 
+/* In memory: inodes, and look-ups that have not been forgotten. */
+void core_inode_counts(struct core *core, uint64_t *inodes, uint64_t *lookups);
+/*
+ * More than `limit` inodes in memory (0: no limit): `over` is called, and is to have
+ * somebody ask core_inode_excess() how many should go and core_idle_inodes() which,
+ * and have them forgotten.  Once; `over` only notes it, and may be called until
+ * core_close() returns.
+ */
+void core_limit_inodes(struct core *core, uint64_t limit, void (*over)(void *arg), void *arg);
+uint64_t core_inode_excess(struct core *core);
+unsigned core_idle_inodes(struct core *core, uint64_t *inos, unsigned max); /* one caller */
+
 int core_statfs(struct core *core, view_t view, struct statvfs *out) must_check;
 
 #endif

@@ -39,6 +39,7 @@ struct core {
 	struct inode_table table;
 	struct latch rename_lock; /* RANK_RENAME: X while a directory changes its parent */
 	struct census census;
+	struct inode_hand hand; /* of core_idle_inodes() */
 };
 
 /* Is `view` one that exists? */

@@ -67,10 +67,12 @@ static void grow(struct inode_shard *shard)
 }
 
 /* INV-INODE-1: frees the entry when nothing keeps it; true when an orphan became idle. */
-static bool drop_if_idle(struct inode_shard *shard, struct inode *inode)
+static bool drop_if_idle(struct inode_table *table, struct inode_shard *shard,
+			 struct inode *inode)
 {
 	struct inode **link = bucket_of(shard, inode->ino);
 	bool orphan = atomic_load(&inode->orphan);
+	uint64_t limit;
 
 	if (inode->users > 0 || inode->lookups > 0)
 		return false;
@@ -78,6 +80,9 @@ static bool drop_if_idle(struct inode_shard *shard, struct inode *inode)
 		link = &(*link)->next;
 	*link = inode->next;
 	shard->count--;
+	limit = atomic_load_explicit(&table->limit, memory_order_relaxed);
+	if (atomic_fetch_sub(&table->count, 1) <= limit)
+		atomic_store(&table->alarm, limit);
 	check(range_set_is_empty(&inode->ranges)); /* INV-INODE-2 */
 	free(inode);
 	return orphan;
@@ -101,7 +106,20 @@ int inode_table_init(struct inode_table *table, void (*orphan_idle)(void *arg), 
 	}
 	table->orphan_idle = orphan_idle;
 	table->arg = arg;
+	atomic_init(&table->limit, 0);
+	atomic_init(&table->count, 0);
+	atomic_init(&table->alarm, UINT64_MAX);
 	return 0;
+}
+
+void inode_table_set_limit(struct inode_table *table, uint64_t limit, void (*over_limit)(void *arg),
+			   void *arg)
+{
+	table->over_limit = over_limit;
+	table->over_arg = arg;
+	atomic_store(&table->limit, limit);
+	if (limit)
+		atomic_store(&table->alarm, limit);
 }
 
 void inode_table_destroy(struct inode_table *table)
@@ -124,14 +142,7 @@ void inode_table_destroy(struct inode_table *table)
 
 uint64_t inode_table_count(struct inode_table *table)
 {
-	uint64_t count = 0;
-
-	for (unsigned i = 0; i < INODE_SHARDS; i++) {
-		latch_s(&table->shard[i].latch);
-		count += table->shard[i].count;
-		unlatch_s(&table->shard[i].latch);
-	}
-	return count;
+	return atomic_load(&table->count);
 }
 
 uint64_t inode_table_lookups(struct inode_table *table)
@@ -158,15 +169,30 @@ static struct inode *inode_new(uint64_t ino)
 	return inode;
 }
 
+/* INV-INODE-8 */
+static void sound_alarm(struct inode_table *table)
+{
+	uint64_t alarm = atomic_load_explicit(&table->alarm, memory_order_relaxed);
+
+	if (alarm == UINT64_MAX || atomic_load(&table->count) <= alarm)
+		return;
+	if (atomic_compare_exchange_strong(&table->alarm, &alarm, UINT64_MAX))
+		table->over_limit(table->over_arg);
+}
+
 int inode_pin(struct inode_table *table, uint64_t ino, struct inode **out)
 {
 	struct inode_shard *shard = shard_of(table, ino);
+	bool is_new = false;
 	struct inode *inode;
 	int rc = 0;
 
 	latch_x(&shard->latch);
 	inode = find(shard, ino);
-	if (!inode) {
+	if (inode) {
+		if (!atomic_load_explicit(&inode->used, memory_order_relaxed))
+			atomic_store_explicit(&inode->used, true, memory_order_relaxed);
+	} else {
 		inode = inode_new(ino);
 		if (!inode) {
 			rc = -ENOMEM;
@@ -174,11 +200,15 @@ int inode_pin(struct inode_table *table, uint64_t ino, struct inode **out)
 		}
 		grow(shard);
 		insert(shard, inode);
+		atomic_fetch_add(&table->count, 1);
+		is_new = true;
 	}
 	inode->users++;
 	*out = inode;
 out:
 	unlatch_x(&shard->latch);
+	if (is_new)
+		sound_alarm(table);
 	return rc;
 }
 
@@ -190,7 +220,7 @@ void inode_unpin(struct inode_table *table, struct inode *inode)
 	latch_x(&shard->latch);
 	check(inode->users > 0);
 	inode->users--;
-	idle = drop_if_idle(shard, inode);
+	idle = drop_if_idle(table, shard, inode);
 	unlatch_x(&shard->latch);
 	if (idle)
 		table->orphan_idle(table->arg);
@@ -219,7 +249,7 @@ void inode_forget(struct inode_table *table, uint64_t ino, uint64_t count)
 		count = count < inode->lookups ? count : inode->lookups;
 		inode->lookups -= count;
 		shard->lookups -= count;
-		idle = drop_if_idle(shard, inode);
+		idle = drop_if_idle(table, shard, inode);
 	}
 	unlatch_x(&shard->latch);
 	if (idle)
@@ -238,6 +268,49 @@ bool inode_links_settled(struct inode_table *table, uint64_t ino)
 		changed = atomic_load(&inode->links_changed);
 	unlatch_s(&shard->latch);
 	return changed == 0 || os_mono_ns() - changed >= LINKS_SETTLE_NS;
+}
+
+/* --- too many ------------------------------------------------------------ */
+
+/* A sixteenth below the limit, so that it is not reached again at once. */
+uint64_t inode_table_excess(struct inode_table *table)
+{
+	uint64_t count = inode_table_count(table), room = table->limit / 16;
+
+	atomic_store(&table->alarm, (count > table->limit ? count : table->limit) + room / 4 + 64);
+	return count > table->limit - room ? count - (table->limit - room) : 0;
+}
+
+static unsigned idle_in(struct inode *chain, uint64_t *inos, unsigned max)
+{
+	unsigned count = 0;
+
+	for (struct inode *inode = chain; inode && count < max; inode = inode->next) {
+		if (inode->users > 0 || inode->lookups == 0)
+			continue;
+		if (atomic_exchange_explicit(&inode->used, false, memory_order_relaxed))
+			continue;
+		inos[count++] = inode->ino;
+	}
+	return count;
+}
+
+unsigned inode_table_idle(struct inode_table *table, struct inode_hand *hand, uint64_t *inos,
+			  unsigned max)
+{
+	unsigned count = 0, rounds = INODE_SHARDS + (hand->bucket > 0);
+
+	for (unsigned i = 0; i < rounds && count < max; i++) {
+		struct inode_shard *shard = &table->shard[hand->shard];
+
+		latch_x(&shard->latch);
+		while (hand->bucket < shard->buckets && count < max)
+			count += idle_in(shard->bucket[hand->bucket++], inos + count, max - count);
+		if (hand->bucket >= shard->buckets)
+			*hand = (struct inode_hand){.shard = (hand->shard + 1) % INODE_SHARDS};
+		unlatch_x(&shard->latch);
+	}
+	return count;
 }
 
 /* --- kept access times (INV-INODE-7) ------------------------------------- */

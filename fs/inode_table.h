@@ -33,8 +33,13 @@
  *	             before the last look-up is forgotten and before the table goes; or
  *	             gone, when atime was set explicitly.  Only a crash loses it
  *
- * Bound: the kernel holds the look-up counts and limits them by its memory; pins
- * are at most four a thread.
+ * Bound: pins are at most four a thread; look-ups are the kernel's, who limits them
+ * by its memory.  A limit can be set: when there are more entries, somebody is told,
+ * who may ask for some that were not used lately and have the kernel forget them:
+ *
+ *	INV-INODE-8  `over_limit` is called by the insertion that goes past `alarm`; so
+ *	             it is not called for each one while the kernel cannot let go of
+ *	             enough: the next alarm is a step above what is left
  */
 #ifndef BLINKFS_FS_INODE_TABLE_H
 #define BLINKFS_FS_INODE_TABLE_H
@@ -55,6 +60,7 @@ struct inode {
 	_Atomic bool orphan;          /* INV-INODE-4 */
 	_Atomic uint64_t links_changed; /* os_mono_ns(), 0: never (INV-INODE-5) */
 	_Atomic bool linkable;        /* INV-INODE-6 */
+	_Atomic bool used;            /* since the clock hand passed; a hint */
 	_Atomic bool atime_kept;      /* [changed under lock: shard] */
 	struct timespec atime;        /* INV-INODE-7, when atime_kept [lock: shard] */
 	uint64_t lookups;             /* [lock: shard] */
@@ -75,6 +81,12 @@ struct inode_table {
 	/* Called, nothing held by the table, when an orphan has become idle. */
 	void (*orphan_idle)(void *arg);
 	void *arg;
+	_Atomic uint64_t count;  /* of all shards */
+	/* INV-INODE-8 */
+	_Atomic uint64_t limit;  /* 0: none; set once */
+	_Atomic uint64_t alarm;
+	void (*over_limit)(void *arg);
+	void *over_arg;
 };
 
 int inode_table_init(struct inode_table *table, void (*orphan_idle)(void *arg),
@@ -82,6 +94,21 @@ int inode_table_init(struct inode_table *table, void (*orphan_idle)(void *arg),
 /* Drops all entries; nobody may have pinned any. */
 void inode_table_destroy(struct inode_table *table);
 uint64_t inode_table_count(struct inode_table *table);
+/* Once.  over_limit may be called with inode locks held, until the table goes: it only notes. */
+void inode_table_set_limit(struct inode_table *table, uint64_t limit, void (*over_limit)(void *arg),
+			   void *arg);
+/*
+ * Up to `max` numbers of entries that are looked up and were not used since the hand
+ * passed last (clock).  One caller at a time; once round the table at most.
+ */
+struct inode_hand {
+	unsigned shard;
+	uint32_t bucket;
+};
+unsigned inode_table_idle(struct inode_table *table, struct inode_hand *hand, uint64_t *inos,
+			  unsigned max);
+/* How many should go now; sets the next alarm. */
+uint64_t inode_table_excess(struct inode_table *table);
 /* All look-ups that have not been forgotten. */
 uint64_t inode_table_lookups(struct inode_table *table);
 
