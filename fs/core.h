@@ -102,7 +102,10 @@ bool core_flags_used(struct core *core);
  * to the end of the range unless KEEP_SIZE.  EOPNOTSUPP, EFBIG, EISDIR, EINVAL; on ENOSPC
  * part of the range may have its blocks, and ZERO_RANGE its zeros.
  */
-enum core_fallocate_mode { CORE_KEEP_SIZE = 1, CORE_PUNCH_HOLE = 2, CORE_ZERO_RANGE = 4 };
+enum core_fallocate_mode {
+	CORE_KEEP_SIZE = 1, CORE_PUNCH_HOLE = 2, CORE_ZERO_RANGE = 4,
+	CORE_FALLOCATE_KILL_SUID = 8, /* with any of them: see CORE_KILL_SUID */
+};
 int core_fallocate(struct core *core, view_t view, uint64_t ino, unsigned mode, uint64_t offset,
 		   uint64_t len) must_check;
 

@@ -104,6 +104,18 @@ Test(attr, set_id_bits_go)
 	cr_assert_eq(rig_attr(&rig, f).mode & 07777, 06777);
 	cr_assert_eq(core_write(rig.core, VIEW_BASE, f, 0, "x", 1, CORE_WRITE_KILL_SUID), 0);
 	cr_assert_eq(rig_attr(&rig, f).mode & 07777, 0777);
+	for (unsigned mode = 0; mode < 4; mode++) {
+		static const unsigned modes[] = {0, CORE_KEEP_SIZE, CORE_ZERO_RANGE,
+						 CORE_PUNCH_HOLE | CORE_KEEP_SIZE};
+
+		attr.mode = 06777;
+		cr_assert_eq(set(f, CORE_SET_MODE, &attr), 0);
+		cr_assert_eq(core_fallocate(rig.core, VIEW_BASE, f, modes[mode], 0, 9000), 0);
+		cr_assert_eq(rig_attr(&rig, f).mode & 07777, 06777);
+		cr_assert_eq(core_fallocate(rig.core, VIEW_BASE, f,
+					    modes[mode] | CORE_FALLOCATE_KILL_SUID, 0, 9000), 0);
+		cr_assert_eq(rig_attr(&rig, f).mode & 07777, 0777);
+	}
 	attr.mode = 06767; /* not group-executable: setgid means something else */
 	cr_assert_eq(set(f, CORE_SET_MODE, &attr), 0);
 	attr.size = 0;
