@@ -52,6 +52,7 @@ static int write_once(struct core *core, void *arg)
 	struct mtr *m;
 	int rc;
 
+	os_point("core:atime_write");
 	rc = mtr_begin(core->volume, 0, &m);
 	if (rc)
 		return rc;

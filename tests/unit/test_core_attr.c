@@ -292,6 +292,34 @@ Test(attr, an_explicit_atime_is_not_overtaken)
 	cr_assert_gt(stored(f).tv_sec, 7);
 }
 
+static uint64_t overtaken;
+
+static void set_meanwhile(const char *point)
+{
+	struct core_attr attr = {.atime = {7, 8}};
+	uint64_t ino = overtaken;
+
+	if (strcmp(point, "core:atime_write") != 0 || ino == 0)
+		return;
+	overtaken = 0;
+	cr_assert_eq(set(ino, CORE_SET_ATIME, &attr), 0);
+}
+
+/* A kept time is on its way to the record when an explicit one comes. */
+Test(attr, an_explicit_atime_stays_whatever_was_kept_before)
+{
+	uint64_t f = rig_held_file(&rig, INO_ROOT, "f");
+
+	read_at(f);
+	overtaken = f;
+	os_linux_set_point_handler(set_meanwhile);
+	cr_assert_eq(core_fsync(rig.core, VIEW_BASE, f, false), 0);
+	os_linux_set_point_handler(NULL);
+	cr_assert_eq(overtaken, 0);
+	cr_assert_eq(rig_attr(&rig, f).atime.tv_sec, 7);
+	cr_assert_eq(stored(f).tv_sec, 7);
+}
+
 Test(attr, change_is_raised_by_each_change)
 {
 	uint64_t f = rig_file(&rig, INO_ROOT, "f"), last = rig_attr(&rig, f).change;
