@@ -1,13 +1,12 @@
 /*
  * Attributes.  Reading takes no lock: a record is one value of a tree.  A change
- * holds the inode's lock X, but for atime, which is only ever overwritten.
+ * holds the inode's lock X, but for access times (atime.c).
  * Times are kept as given: 64 bits of seconds and nanoseconds.
  */
 #include "fs/acl_store.h"
 #include "fs/core_internal.h"
 
 #define NSEC_PER_SEC 1000000000
-#define RELATIME_SEC (24 * 60 * 60)
 
 int core_getattr(struct core *core, view_t view, uint64_t ino, struct core_attr *attr)
 {
@@ -82,8 +81,12 @@ void setattr_apply(const struct setattr_args *args, struct mtr *m, struct record
 		record_kill_suid(record);
 	if (set & CORE_SET_SIZE)
 		record->mtime = now;
-	if (set & CORE_SET_ATIME)
+	if (set & CORE_SET_ATIME) {
+		inode_drop_atime(&args->core->table, args->ino);
 		record->atime = set & CORE_SET_ATIME_NOW ? now : attr->atime;
+	} else {
+		inode_kept_atime(&args->core->table, args->ino, &record->atime);
+	}
 	if (set & CORE_SET_MTIME)
 		record->mtime = set & CORE_SET_MTIME_NOW ? now : attr->mtime;
 	if (set & CORE_SET_CTIME)
@@ -113,8 +116,10 @@ static int setattr_locked(struct core *core, const struct setattr_args *args)
 		rc = mtr_commit(m);
 	} while (rc == -BE_AGAIN);
 	mtr_end(m);
-	if (rc == 0)
+	if (rc == 0) {
+		inode_atime_written(&core->table, args->ino, record.atime);
 		core_attr_fill(core, &record, args->ino, args->attr);
+	}
 	return rc;
 }
 
@@ -159,7 +164,13 @@ static bool is_for_nobody(struct core *core, const struct setattr_args *args)
 int core_setattr(struct core *core, view_t view, uint64_t ino, unsigned set, struct core_attr *attr)
 {
 	struct acl_place acl;
-	struct setattr_args args = {.ino = ino, .set = set, .attr = attr, .acl = &acl};
+	struct setattr_args args = {
+		.core = core,
+		.ino = ino,
+		.set = set,
+		.attr = attr,
+		.acl = &acl,
+	};
 
 	/* A _NOW flag stands for its own time, whether or not the plain one is there. */
 	if (set & CORE_SET_ATIME_NOW)
@@ -176,65 +187,4 @@ int core_setattr(struct core *core, view_t view, uint64_t ino, unsigned set, str
 	if (core_view(view) == 0 && is_for_nobody(core, &args))
 		return core->volume->options.read_only ? -EROFS : 0;
 	return core_change(core, view, set & CORE_SET_SIZE ? truncate_once : setattr_once, &args);
-}
-
-/* --- atime --------------------------------------------------------------- */
-
-static bool is_after(struct timespec a, struct timespec b)
-{
-	return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
-}
-
-static bool atime_is_due(const struct record *r, struct timespec now, enum core_atime policy)
-{
-	if (r->flags & INODE_NOATIME)
-		return false;
-	if (policy == CORE_ATIME_STRICT)
-		return true;
-	return !is_after(r->atime, r->mtime) || !is_after(r->atime, r->ctime) ||
-	       now.tv_sec - r->atime.tv_sec >= RELATIME_SEC;
-}
-
-struct accessed_args {
-	uint64_t ino;
-	struct timespec now;
-};
-
-static int accessed_once(struct core *core, void *arg)
-{
-	const struct accessed_args *args = arg;
-	struct record record;
-	struct mtr *m;
-	int rc;
-
-	rc = mtr_begin(core->volume, 0, &m);
-	if (rc)
-		return rc;
-	record_want(m, args->ino);
-	do {
-		rc = mtr_latch(m);
-		if (rc == 0)
-			rc = record_get(core->volume, m, args->ino, &record);
-		if (rc)
-			break;
-		record.atime = args->now;
-		record_put(m, args->ino, &record);
-		rc = mtr_commit(m);
-	} while (rc == -BE_AGAIN);
-	mtr_end(m);
-	return rc;
-}
-
-int core_accessed(struct core *core, view_t view, uint64_t ino, enum core_atime policy)
-{
-	struct accessed_args args = {.ino = ino, .now = os_realtime()};
-	struct record record;
-	int rc = core_view(view);
-
-	if (rc || core->volume->options.read_only)
-		return rc;
-	rc = record_read(core->volume, ino, &record, NULL);
-	if (rc || !atime_is_due(&record, args.now, policy))
-		return error_errno(rc);
-	return core_change(core, view, accessed_once, &args);
 }

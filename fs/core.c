@@ -107,6 +107,8 @@ void core_close(struct core *core)
 {
 	if (!core)
 		return;
+	if (!core->volume->options.read_only && !atomic_load(&core->volume->failed))
+		atime_write_all(core);
 	if (core->volume->purge)
 		purge_set_hooks(core->volume->purge, NULL);
 	orphan_idle(core);
@@ -186,11 +188,6 @@ int core_attach(struct core *core, uint64_t ino, struct record *record)
 	return rc;
 }
 
-void core_forget(struct core *core, uint64_t ino, uint64_t count)
-{
-	inode_forget(&core->table, ino, count);
-}
-
 static struct inode *locked_x(const struct lock_set *set, uint64_t ino)
 {
 	unsigned i = 0;
@@ -215,7 +212,29 @@ void core_attr_fill(struct core *core, const struct record *record, uint64_t ino
 		    struct core_attr *attr)
 {
 	record_attr(record, ino, attr);
+	inode_kept_atime(&core->table, ino, &attr->atime);
 	attr->links_settled = S_ISDIR(record->mode) || inode_links_settled(&core->table, ino);
+}
+
+void core_inode_counts(struct core *core, uint64_t *inodes, uint64_t *lookups)
+{
+	*inodes = inode_table_count(&core->table);
+	*lookups = inode_table_lookups(&core->table);
+}
+
+void core_limit_inodes(struct core *core, uint64_t limit, void (*over)(void *arg), void *arg)
+{
+	inode_table_set_limit(&core->table, limit, over, arg);
+}
+
+uint64_t core_inode_excess(struct core *core)
+{
+	return inode_table_excess(&core->table);
+}
+
+unsigned core_idle_inodes(struct core *core, uint64_t *inos, unsigned max)
+{
+	return inode_table_idle(&core->table, &core->hand, inos, max);
 }
 
 /* --- locks on inodes ----------------------------------------------------- */
@@ -336,8 +355,8 @@ int core_fsync(struct core *core, view_t view, uint64_t ino, bool data_only)
 	int rc = core_view(view);
 
 	/* One log holds all changes in order: what is durable is a prefix of them. */
-	(void)ino;
-	(void)data_only;
+	if (rc == 0 && !data_only)
+		atime_write_kept(core, ino);
 	if (rc || volume->options.read_only)
 		return rc;
 	stat_add(&volume->stats, STAT_core_fsyncs, 1);

@@ -102,7 +102,10 @@ bool core_flags_used(struct core *core);
  * to the end of the range unless KEEP_SIZE.  EOPNOTSUPP, EFBIG, EISDIR, EINVAL; on ENOSPC
  * part of the range may have its blocks, and ZERO_RANGE its zeros.
  */
-enum core_fallocate_mode { CORE_KEEP_SIZE = 1, CORE_PUNCH_HOLE = 2, CORE_ZERO_RANGE = 4 };
+enum core_fallocate_mode {
+	CORE_KEEP_SIZE = 1, CORE_PUNCH_HOLE = 2, CORE_ZERO_RANGE = 4,
+	CORE_FALLOCATE_KILL_SUID = 8, /* with any of them: see CORE_KILL_SUID */
+};
 int core_fallocate(struct core *core, view_t view, uint64_t ino, unsigned mode, uint64_t offset,
 		   uint64_t len) must_check;
 
@@ -227,6 +230,18 @@ int core_listxattr(struct core *core, view_t view, uint64_t ino, char *list, siz
 int core_removexattr(struct core *core, view_t view, uint64_t ino, const char *name) must_check;
 
 /* ------------------------------------------------------------------- whole */
+
+/* In memory: inodes, and look-ups that have not been forgotten. */
+void core_inode_counts(struct core *core, uint64_t *inodes, uint64_t *lookups);
+/*
+ * More than `limit` inodes in memory (0: no limit): `over` is called, and is to have
+ * somebody ask core_inode_excess() how many should go and core_idle_inodes() which,
+ * and have them forgotten.  Once; `over` only notes it, and may be called until
+ * core_close() returns.
+ */
+void core_limit_inodes(struct core *core, uint64_t limit, void (*over)(void *arg), void *arg);
+uint64_t core_inode_excess(struct core *core);
+unsigned core_idle_inodes(struct core *core, uint64_t *inos, unsigned max); /* one caller */
 
 int core_statfs(struct core *core, view_t view, struct statvfs *out) must_check;
 

@@ -39,6 +39,7 @@ struct core {
 	struct inode_table table;
 	struct latch rename_lock; /* RANK_RENAME: X while a directory changes its parent */
 	struct census census;
+	struct inode_hand hand; /* of core_idle_inodes() */
 };
 
 /* Is `view` one that exists? */
@@ -112,6 +113,7 @@ int directory_is_empty(struct core *core, uint64_t ino) must_check;
 
 struct acl_place;
 struct setattr_args {
+	struct core *core;
 	uint64_t ino;
 	unsigned set;
 	struct core_attr *attr; /* in and out */
@@ -124,5 +126,12 @@ void setattr_want(const struct setattr_args *args, struct mtr *m);
 void setattr_apply(const struct setattr_args *args, struct mtr *m, struct record *record,
 		   struct timespec now);
 int truncate_once(struct core *core, void *setattr_args) must_check;
+
+/* A change of the record takes the kept access time along (INV-INODE-7); once it has committed. */
+void atime_fold(struct core *core, const struct inode *inode, struct record *record);
+void atime_folded(struct core *core, const struct inode *inode, const struct record *record);
+/* Writes an inode's; all.  Without success they are lost, which only a crash should. */
+void atime_write_kept(struct core *core, uint64_t ino);
+void atime_write_all(struct core *core);
 
 #endif

@@ -241,7 +241,7 @@ static int create_locked(struct core *core, const struct create_args *args)
 		lob_published(&made.target);
 out:
 	if (rc)
-		core_forget(core, made.ino, 1);
+		inode_forget(&core->table, made.ino, 1);
 	return rc;
 }
 
@@ -519,7 +519,7 @@ static int link_once(struct core *core, void *arg)
 	core_links_change(&locks, args->ino);
 	rc = commit_link(core, args, &entry, record.nlink == 0 ? record.purge_key : 0);
 	if (rc) {
-		core_forget(core, args->ino, 1);
+		inode_forget(&core->table, args->ino, 1);
 		goto out;
 	}
 	atomic_store(&inode->orphan, false);

@@ -84,6 +84,7 @@ static bool wants_whole_file(const struct writing *w)
 static void update_record(const struct writing *w, struct record *record, uint64_t end,
 			  struct timespec now)
 {
+	atime_fold(w->core, w->inode, record);
 	if (end > record->size)
 		record->size = end;
 	if (w->args->flags & CORE_WRITE_KILL_SUID)
@@ -133,9 +134,11 @@ static int write_inline(struct writing *w, uint64_t offset, const uint8_t *buf, 
 		rc = mtr_commit(m);
 	} while (rc == -BE_AGAIN);
 	mtr_end(m);
-	if (rc == 0)
-		stat_add(&volume->stats, STAT_lob_inline_writes, 1);
-	return rc;
+	if (rc)
+		return rc;
+	atime_folded(w->core, w->inode, &record);
+	stat_add(&volume->stats, STAT_lob_inline_writes, 1);
+	return 0;
 }
 
 /* --- blocks -------------------------------------------------------------- */
@@ -275,7 +278,10 @@ static int stage_publication(struct writing *w, struct mtr *m, struct publicatio
 	record.tail_len = 0; /* INV-WRITE-1 */
 	record_put(m, w->args->ino, &record);
 	os_point("core:write_commit");
-	return mtr_commit(m);
+	rc = mtr_commit(m);
+	if (rc == 0)
+		atime_folded(w->core, w->inode, &record);
+	return rc;
 }
 
 static int publish(struct writing *w, struct publication *p)

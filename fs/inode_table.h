@@ -1,5 +1,6 @@
 /*
- * In-memory inodes: locks and look-up counts, no attributes.
+ * In-memory inodes: locks and look-up counts, no attributes but one: a newer time
+ * of access than the record has.
  *
  * An entry exists while somebody uses it (a pin: for the length of a call) or
  * while it is looked up (the kernel's count):
@@ -27,17 +28,27 @@
  *	INV-INODE-6  `linkable` is set, under the lock X, for an orphan that never had a
  *	             name and may get one; it goes with the first name.  The entry
  *	             lives as long as the look-up that made it, so no record needs it
- *	INV-INODE-7  `shortage` is raised by a write-back that found no room, and goes
+ *	INV-INODE-7  a kept access time is newer than the record's.  It is in the record
+ *	             before the last look-up is forgotten and before the table goes; or
+ *	             gone, when atime was set explicitly.  Only a crash loses it
+ *	INV-INODE-9  `shortage` is raised by a write-back that found no room, and goes
  *	             when something has come free since (fs/shortage.c)
  *
- * Bound: the kernel holds the look-up counts and limits them by its memory; pins
- * are at most four a thread.
+ * Bound: pins are at most four a thread; look-ups are the kernel's, who limits them
+ * by its memory.  A limit can be set: when there are more entries, somebody is told,
+ * who may ask for some that were not used lately and have the kernel forget them:
+ *
+ *	INV-INODE-8  `over_limit` is called by the insertion that goes past `alarm`; so
+ *	             it is not called for each one while the kernel cannot let go of
+ *	             enough: the next alarm is a step above what is left
  */
 #ifndef BLINKFS_FS_INODE_TABLE_H
 #define BLINKFS_FS_INODE_TABLE_H
 
 #include "engine/base/latch.h"
 #include "fs/range_lock.h"
+
+#include <time.h>
 
 #define INODE_SHARDS 64u
 #define LINKS_SETTLE_NS 10000000000u /* requests that crossed have been answered by then */
@@ -50,7 +61,10 @@ struct inode {
 	_Atomic bool orphan;          /* INV-INODE-4 */
 	_Atomic uint64_t links_changed; /* os_mono_ns(), 0: never (INV-INODE-5) */
 	_Atomic bool linkable;        /* INV-INODE-6 */
-	_Atomic uint64_t shortage;    /* blocks available then, plus one; 0: none (INV-INODE-7) */
+	_Atomic uint64_t shortage;    /* blocks available then, plus one; 0: none (INV-INODE-9) */
+	_Atomic bool used;            /* since the clock hand passed; a hint */
+	_Atomic bool atime_kept;      /* [changed under lock: shard] */
+	struct timespec atime;        /* INV-INODE-7, when atime_kept [lock: shard] */
 	uint64_t lookups;             /* [lock: shard] */
 	uint32_t users;               /* [lock: shard] */
 	struct inode *next;           /* [lock: shard] */
@@ -61,6 +75,7 @@ struct inode_shard {
 	struct inode **bucket;           /* [lock: latch] */
 	uint32_t buckets;                /* power of two [lock: latch] */
 	uint32_t count;                  /* [lock: latch] */
+	uint64_t lookups;                /* of all entries [lock: latch] */
 };
 
 struct inode_table {
@@ -68,6 +83,12 @@ struct inode_table {
 	/* Called, nothing held by the table, when an orphan has become idle. */
 	void (*orphan_idle)(void *arg);
 	void *arg;
+	_Atomic uint64_t count;  /* of all shards */
+	/* INV-INODE-8 */
+	_Atomic uint64_t limit;  /* 0: none; set once */
+	_Atomic uint64_t alarm;
+	void (*over_limit)(void *arg);
+	void *over_arg;
 };
 
 int inode_table_init(struct inode_table *table, void (*orphan_idle)(void *arg),
@@ -75,6 +96,23 @@ int inode_table_init(struct inode_table *table, void (*orphan_idle)(void *arg),
 /* Drops all entries; nobody may have pinned any. */
 void inode_table_destroy(struct inode_table *table);
 uint64_t inode_table_count(struct inode_table *table);
+/* Once.  over_limit may be called with inode locks held, until the table goes: it only notes. */
+void inode_table_set_limit(struct inode_table *table, uint64_t limit, void (*over_limit)(void *arg),
+			   void *arg);
+/*
+ * Up to `max` numbers of entries that are looked up and were not used since the hand
+ * passed last (clock).  One caller at a time; once round the table at most.
+ */
+struct inode_hand {
+	unsigned shard;
+	uint32_t bucket;
+};
+unsigned inode_table_idle(struct inode_table *table, struct inode_hand *hand, uint64_t *inos,
+			  unsigned max);
+/* How many should go now; sets the next alarm. */
+uint64_t inode_table_excess(struct inode_table *table);
+/* All look-ups that have not been forgotten. */
+uint64_t inode_table_lookups(struct inode_table *table);
 
 /* Finds or makes the entry: -ENOMEM. */
 int inode_pin(struct inode_table *table, uint64_t ino, struct inode **out) must_check;
@@ -85,6 +123,25 @@ void inode_looked_up(struct inode_table *table, struct inode *inode);
 void inode_forget(struct inode_table *table, uint64_t ino, uint64_t count);
 /* INV-INODE-5: its links have not changed lately, as far as the table knows. */
 bool inode_links_settled(struct inode_table *table, uint64_t ino);
+
+/* INV-INODE-7.  False: nobody has looked the inode up, so it could be forgotten at once. */
+bool inode_keep_atime(struct inode_table *table, uint64_t ino, struct timespec atime);
+bool inode_kept_atime(struct inode_table *table, uint64_t ino, struct timespec *atime);
+/* The record has it (or a later one has come meanwhile, which stays). */
+void inode_atime_written(struct inode_table *table, uint64_t ino, struct timespec atime);
+/* An explicit one takes its place. */
+void inode_drop_atime(struct inode_table *table, uint64_t ino);
+/* Would this forget lose one? */
+bool inode_forget_loses_atime(struct inode_table *table, uint64_t ino, uint64_t count,
+			      struct timespec *atime);
+/* Takes out all of them, one a call, when nobody else uses the table; false: no more. */
+struct atime_cursor {
+	unsigned shard;
+	uint32_t bucket;
+};
+bool inode_take_atime(struct inode_table *table, struct atime_cursor *at, uint64_t *ino,
+		      struct timespec *atime);
+
 uint64_t inode_lookups(struct inode_table *table, struct inode *inode);
 
 #endif

@@ -166,7 +166,7 @@ static int emit_attached(struct listing *l, struct core_dirent *entry)
 	entry->type = record.mode & S_IFMT;
 	rc = l->emit(l->arg, entry);
 	if (rc)
-		core_forget(l->core, entry->ino, 1);
+		inode_forget(&l->core->table, entry->ino, 1);
 	return rc;
 }
 

@@ -3,6 +3,10 @@
  *
  * Like names: keyed by inode and hash.  A long value is a LOB of its own with
  * exactly as many blocks as it needs (pass 3 compares).
+ *
+ * Access control lists are attributes that have to be understood to be of use, so
+ * their form is looked at: in the record, entries in the order owner, users,
+ * owning group, groups, mask, others.
  */
 #include "fsck/walk.h"
 
@@ -11,6 +15,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct xattrs_state {
 	struct hash_group group;
@@ -42,6 +47,37 @@ static bool xattr_valid(const struct disk_xattr *xattr, const uint8_t *name, uns
 	if (external)
 		return behind == xattr->name_len && le64_get(xattr->lob) && length;
 	return behind == xattr->name_len + length && !le64_get(xattr->lob);
+}
+
+static bool is_acl(const uint8_t *name, unsigned len)
+{
+	static const char *const names[] = {"system.posix_acl_access", "system.posix_acl_default"};
+
+	for (unsigned i = 0; i < array_count(names); i++)
+		if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0)
+			return true;
+	return false;
+}
+
+/* How many of each: 1, any, 1, any, at most one, 1; a mask where there is "any". */
+static bool acl_valid(const uint8_t *bytes, uint32_t len)
+{
+	unsigned found[6] = {0}, at = 0;
+
+	if (len < 12 || len % 8 != 4 || memcmp(bytes, (const uint8_t[]){2, 0, 0, 0}, 4) != 0)
+		return false;
+	for (const uint8_t *entry = bytes + 4; entry < bytes + len; entry += 8) {
+		while (at < array_count(found) && entry[0] != 1u << at)
+			at++;
+		if (at == array_count(found) || entry[1] || entry[2] > 7 || entry[3])
+			return false;
+		if ((at == 1 || at == 3) &&
+		    memcmp(entry + 4, (const uint8_t[]){255, 255, 255, 255}, 4) == 0)
+			return false;
+		found[at]++;
+	}
+	return found[0] == 1 && found[2] == 1 && found[5] == 1 && found[4] <= 1 &&
+	       (found[4] == 1 || found[1] + found[3] == 0);
 }
 
 static int remember_lob(struct walk *w, uint64_t ino, uint64_t suffix,
@@ -87,6 +123,10 @@ int pass5_xattr(struct walk *w, const struct raw_entry *entry)
 		problem_edit(w, FSCK_XATTR_OWNER, &fix, "inode %" PRIu64 " does not exist", ino);
 	if (!hash_group_add(&w->xattrs->group, ino, suffix >> 7, name, xattr.name_len))
 		problem_edit(w, FSCK_XATTR_TWICE, &fix, "inode %" PRIu64 ", %s", ino,
+			     hash_group_text(&w->xattrs->group, name, xattr.name_len));
+	if (is_acl(name, xattr.name_len) &&
+	    (fix.id || !acl_valid(name + xattr.name_len, le32_get(xattr.value_len))))
+		problem_edit(w, FSCK_XATTR_ACL, &fix, "inode %" PRIu64 ", %s", ino,
 			     hash_group_text(&w->xattrs->group, name, xattr.name_len));
 	fix.kind = FIX_RENAME;
 	if (suffix >> 7 != raw_name_hash(&w->raw, name, xattr.name_len))

@@ -71,6 +71,8 @@ static bool is_change(const struct fuse_buf *request)
 	case FUSE_FALLOCATE:
 	case FUSE_COPY_FILE_RANGE:
 	case RAW_TMPFILE:
+	case FUSE_FORGET: /* writes an access time that was kept */
+	case FUSE_BATCH_FORGET:
 		return true;
 	case FUSE_IOCTL:
 		return changes_flags(request);

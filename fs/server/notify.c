@@ -8,7 +8,19 @@
 #include "fs/server/reply.h"
 
 #include <errno.h>
+#include <linux/fuse.h>
 #include <stdlib.h>
+#include <sys/uio.h>
+
+#define PRUNE_BATCH 512u /* what the kernel takes in one piece */
+
+/* FUSE_NOTIFY_PRUNE, of Linux 6.18: spelled out, since no header has it yet. */
+enum { RAW_NOTIFY_PRUNE = 9 };
+struct raw_prune_out {
+	uint32_t count, padding;
+	uint64_t spare;
+};
+static_assert(sizeof(struct raw_prune_out) == 16, "as in the protocol");
 
 struct job {
 	fuse_req_t req;
@@ -25,6 +37,8 @@ struct notifier {
 	struct waitq sent;         /* who settles */
 	struct job *first, **last; /* [lock: latch] at most one for each worker */
 	bool settled, ending, busy; /* [lock: latch] */
+	bool prune;                 /* wanted [lock: latch] */
+	bool cannot_prune;          /* the thread's own */
 };
 
 /* --- jobs ---------------------------------------------------------------- */
@@ -42,7 +56,7 @@ static int set_flags(struct notifier *n, const struct job *job, bool may_send)
 	if (may_send && S_ISREG(attr.mode) && job->flags & ~attr.flags & held) {
 		rc = fuse_lowlevel_notify_inval_inode(n->server->session, job->node, 0, 0);
 		if (rc && rc != -ENOENT)
-			message(LOG_WARNING, "inode %llu: what was written before may be refused: %s",
+			message(LOG_WARNING, "inode %llu: earlier writes may be refused: %s",
 				(unsigned long long)node_ino(job->node), error_text(rc));
 	}
 	freeze_wait_enter(n->server->freeze);
@@ -62,22 +76,67 @@ static void finish(struct notifier *n, struct job *job, bool may_send)
 	free(job);
 }
 
-/* The next one; NULL: there is none. */
-static struct job *take(struct notifier *n, bool *may_send)
+/* --- too many inodes ----------------------------------------------------- */
+
+static int send_prune(struct notifier *n, uint64_t *inos, unsigned count)
+{
+	struct raw_prune_out prune = {.count = count};
+	struct fuse_out_header out = {
+		.len = (uint32_t)(sizeof(out) + sizeof(prune) + count * sizeof(*inos)),
+		.error = RAW_NOTIFY_PRUNE,
+	};
+	struct iovec iov[] = {{&out, sizeof(out)}, {&prune, sizeof(prune)},
+			      {inos, count * sizeof(*inos)}};
+
+	for (unsigned i = 0; i < count; i++)
+		inos[i] = node_id(VIEW_BASE, inos[i]);
+	return writev(fuse_session_fd(n->server->session), iov, 3) < 0 ? -errno : 0;
+}
+
+/* Twice round at most: the first may only have found what is used. */
+static void prune(struct notifier *n)
+{
+	uint64_t inos[PRUNE_BATCH], left = core_inode_excess(n->server->core);
+	unsigned empty = 0;
+
+	while (left > 0 && empty < 2 && !n->cannot_prune) {
+		unsigned count = core_idle_inodes(n->server->core, inos,
+						  left < PRUNE_BATCH ? (unsigned)left
+								     : PRUNE_BATCH);
+		int rc = count ? send_prune(n, inos, count) : 0;
+
+		empty += count == 0;
+		left -= count;
+		n->cannot_prune = rc == -EINVAL;
+		if (n->cannot_prune)
+			message(LOG_INFO, "this kernel (before 6.18) decides alone how many "
+				"inodes it keeps: inode_cache has no effect");
+		else if (rc)
+			return; /* unmounted */
+	}
+}
+
+/* --- the thread ---------------------------------------------------------- */
+
+/* The next job; NULL: there is none.  *prune: nor is that, and this may be done. */
+static struct job *take(struct notifier *n, bool *may_send, bool *prune)
 {
 	struct job *job;
 
 	latch_x(&n->latch);
 	job = n->first;
+	*prune = !job && n->prune && !n->settled;
+	if (*prune)
+		n->prune = false;
 	if (job) {
 		n->first = job->next;
 		if (!n->first)
 			n->last = &n->first;
 	}
 	*may_send = !n->settled; /* INV-NOTIFY-1 */
-	n->busy = job != NULL;
+	n->busy = job || *prune;
 	unlatch_x(&n->latch);
-	if (!job)
+	if (!job && !*prune)
 		waitq_wake_all(&n->sent);
 	return job;
 }
@@ -88,13 +147,15 @@ static void run(void *arg)
 
 	for (;;) {
 		uint32_t ticket = waitq_ticket(&n->wake);
-		bool may_send, ending;
-		struct job *job = take(n, &may_send);
+		bool may_send, ending, may_prune;
+		struct job *job = take(n, &may_send, &may_prune);
 
-		if (job) {
+		if (job)
 			finish(n, job, may_send);
+		if (may_prune)
+			prune(n);
+		if (job || may_prune)
 			continue;
-		}
 		latch_s(&n->latch);
 		ending = n->ending;
 		unlatch_s(&n->latch);
@@ -141,7 +202,7 @@ void notifier_settle(struct notifier *n)
 	}
 }
 
-void notifier_close(struct notifier *n)
+void notifier_stop(struct notifier *n)
 {
 	if (!n)
 		return;
@@ -150,6 +211,10 @@ void notifier_close(struct notifier *n)
 	unlatch_x(&n->latch);
 	waitq_wake_all(&n->wake);
 	os_thread_join(&n->thread);
+}
+
+void notifier_free(struct notifier *n)
+{
 	free(n);
 }
 
@@ -165,6 +230,16 @@ void notifier_set_flags(struct notifier *n, fuse_req_t req, fuse_ino_t node, uns
 	latch_x(&n->latch);
 	*n->last = job;
 	n->last = &job->next;
+	unlatch_x(&n->latch);
+	waitq_wake_all(&n->wake);
+}
+
+void notifier_prune(void *arg)
+{
+	struct notifier *n = arg;
+
+	latch_x(&n->latch);
+	n->prune = true;
 	unlatch_x(&n->latch);
 	waitq_wake_all(&n->wake);
 }

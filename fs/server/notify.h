@@ -14,8 +14,10 @@
 int notifier_open(struct notifier **out, struct server *server) must_check;
 /* Waits for what is being sent.  Workers have to be there. */
 void notifier_settle(struct notifier *notifier);
-/* Settled, and every request answered; NULL is allowed. */
-void notifier_close(struct notifier *notifier);
+/* Settled, every request answered, the thread gone; NULL is allowed. */
+void notifier_stop(struct notifier *notifier);
+/* When the core is closed, which may have called notifier_prune() until then. */
+void notifier_free(struct notifier *notifier);
 
 /*
  * Sets flags (enum core_flags) and answers the request.  Before a file becomes
@@ -23,5 +25,11 @@ void notifier_close(struct notifier *notifier);
  */
 void notifier_set_flags(struct notifier *notifier, fuse_req_t req, fuse_ino_t node,
 			unsigned flags);
+
+/*
+ * Too many inodes are in memory: has the kernel forget some that it does not use.
+ * Only notes that; any thread, with inode locks held.
+ */
+void notifier_prune(void *notifier);
 
 #endif

@@ -4,10 +4,11 @@
  * Left out, so that the kernel is told ENOSYS once and does by itself what it
  * takes: flush (nothing is kept per open file), access (default_permissions),
  * locks (the kernel's own), bmap, poll.  release and releasedir are answered by
- * libfuse; they come for files that were opened before the kernel has learnt that OPEN
- * is not implemented (or where it is), and for those that CREATE has opened.  (Without CREATE the kernel
- * makes a file by MKNOD and no RELEASE follows; that request costs its client nothing,
- * though, and keeps the server's CPU awake until the next one.)
+ * libfuse; they come for files that were opened before the kernel has learnt that
+ * OPEN is not implemented (or where it is), and for those that CREATE has opened.
+ * (Without CREATE the kernel makes a file by MKNOD and no RELEASE follows; that
+ * request costs its client nothing, though, and keeps the server's CPU awake until
+ * the next one.)
  */
 #include "fs/server/ops.h"
 

@@ -191,6 +191,7 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t node_in, off_t offset_in,
 			struct fuse_file_info *fi_in, fuse_ino_t node_out, off_t offset_out,
 			struct fuse_file_info *fi_out, size_t len, int flags)
 {
+	bool loses_suid = has_suid(req, node_out);
 	uint64_t done = 0;
 	int rc = flags ? -EINVAL : 0;
 
@@ -202,10 +203,13 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t node_in, off_t offset_in,
 		rc = core_copy(req_core(req), node_view(node_in), node_ino(node_in),
 			       (uint64_t)offset_in, node_ino(node_out), (uint64_t)offset_out, len,
 			       &done);
-	if (rc)
+	if (rc) {
 		reply_status(req, rc);
-	else
-		fuse_reply_write(req, done);
+		return;
+	}
+	if (loses_suid)
+		forget_mode(req, node_out);
+	fuse_reply_write(req, done);
 }
 
 /* FALLOC_FL_* that the core knows; -1: something else was asked for. */
@@ -223,13 +227,19 @@ static int falloc_mode(int mode)
 void op_fallocate(fuse_req_t req, fuse_ino_t node, int mode, off_t offset, off_t len,
 		  struct fuse_file_info *fi)
 {
-	int known = falloc_mode(mode);
+	/* The kernel leaves setuid to us, and does not say who may keep it. */
+	bool kills_suid = fuse_req_ctx(req)->uid != 0 && has_suid(req, node);
+	int known = falloc_mode(mode), rc;
 
 	(void)fi;
 	if (known < 0) {
 		reply_status(req, -EOPNOTSUPP);
 		return;
 	}
-	reply_status(req, core_fallocate(req_core(req), node_view(node), node_ino(node),
-					 (unsigned)known, (uint64_t)offset, (uint64_t)len));
+	rc = core_fallocate(req_core(req), node_view(node), node_ino(node),
+			    (unsigned)known | (kills_suid ? CORE_FALLOCATE_KILL_SUID : 0),
+			    (uint64_t)offset, (uint64_t)len);
+	if (!rc && kills_suid)
+		forget_mode(req, node);
+	reply_status(req, rc);
 }

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ static const char usage[] =
 	"  -o writeback=on|off  let the kernel gather small writes (default on)\n"
 	"  -o allow_other       let other users in (default: only who mounts)\n"
 	"  -o cache_size=SIZE   memory for metadata pages (default 256M)\n"
+	"  -o inode_cache=N     inodes that are kept in memory (default 1000000; 0: no limit)\n"
 	"  -o commit_interval=S seconds until all is durable without fsync (default 5)\n"
 	"  -o log=PATH          where the external redo log is (default: where it was last)\n"
 	"  -o log_scrub=on|off  overwrite what the redo log no longer needs (default off)\n"
@@ -45,7 +47,7 @@ static const char usage[] =
 #define X(name, text) "  -o " #name "=on|off (default on): " text "\n"
 #include "engine/tunables.def"
 #undef X
-	"  -o noatime|relatime|strictatime   access times (default noatime)\n"
+	"  -o noatime|relatime|strictatime   access times (default relatime)\n"
 	"  -o dev|nodev|suid|nosuid|exec|noexec|sync|dirsync   as for mount(8)\n"
 	"\n"
 	"Unmount with: fusermount3 -u DIR (as root: umount DIR)\n";
@@ -183,6 +185,17 @@ static int parse_number(const char *value, unsigned long min, unsigned long max,
 	return 0;
 }
 
+static int apply_inode_cache(struct server_options *options, const char *word, const char *value)
+{
+	unsigned long inodes;
+
+	(void)word;
+	if (parse_number(value, 0, ULONG_MAX, &inodes) != 0 || (inodes > 0 && inodes < 64))
+		return -EINVAL;
+	options->inode_cache = inodes;
+	return 0;
+}
+
 static int apply_commit_interval(struct server_options *options, const char *word,
 				 const char *value)
 {
@@ -269,6 +282,7 @@ static const struct option_word words[] = {
 	{"allow_other", false, apply_allow_other},
 	{"default_permissions", false, apply_nothing}, /* always on */
 	{"cache_size", true, apply_cache_size},
+	{"inode_cache", true, apply_inode_cache},
 	{"commit_interval", true, apply_commit_interval},
 	{"log", true, apply_log},
 	{"log_mode", true, apply_log_mode},
@@ -286,6 +300,7 @@ static const struct option_word words[] = {
 	{"relatime", false, apply_relatime},
 	{"strictatime", false, apply_strictatime},
 	{"atime", false, apply_relatime},
+	{"lazytime", false, apply_nothing}, /* always so */
 	{"nodiratime", false, apply_kernel},
 	{"dev", false, apply_kernel},
 	{"nodev", false, apply_kernel},
@@ -379,7 +394,8 @@ static int set_defaults(struct server_options *options)
 	*options = (struct server_options){
 		.writeback = true,
 		.max_threads = MAX_THREADS_DEFAULT,
-		.atime = ATIME_NONE,
+		.inode_cache = INODE_CACHE_DEFAULT,
+		.atime = ATIME_RELATIVE,
 	};
 	return geteuid() == 0 ? append_word(&options->kernel, "dev,suid") : 0;
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #define MAX_THREADS_DEFAULT 64u
+#define INODE_CACHE_DEFAULT 1000000u
 
 struct server_options {
 	char *volume_path; /* absolute, owned */
@@ -24,6 +25,7 @@ struct server_options {
 	bool remount;
 	enum { ATIME_NONE, ATIME_RELATIVE, ATIME_STRICT } atime;
 	uint64_t cache_bytes;        /* 0 = default */
+	uint64_t inode_cache;        /* inodes in memory; 0 = no limit */
 	uint64_t commit_interval_ns; /* 0 = default */
 	enum log_mode log_mode;
 	char *log_path;              /* of an external log, absolute, owned; NULL: where it was */

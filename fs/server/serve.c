@@ -305,10 +305,13 @@ int serve_volume(const struct server_options *options, struct daemon *daemon)
 	if (!rc)
 		rc = scrub_service_open(&server.scrub, server.volume);
 	if (!rc)
+		core_limit_inodes(server.core, options->inode_cache, notifier_prune,
+				  server.notifier);
+	if (!rc)
 		rc = session_mount(&server);
 	if (!rc)
 		rc = serve(&server);
-	notifier_close(server.notifier);
+	notifier_stop(server.notifier);
 	session_close(&server);
 	workers_free(server.workers);
 	freeze_close(server.freeze);
@@ -316,6 +319,7 @@ int serve_volume(const struct server_options *options, struct daemon *daemon)
 	backup_service_close(server.backup);
 	control_close(server.control);
 	close_rc = close_volume(&server);
+	notifier_free(server.notifier);
 
 	if (rc == -BE_DAMAGE)
 		return EXIT_DAMAGED;

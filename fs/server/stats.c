@@ -99,6 +99,16 @@ static void add_space(cJSON *root, struct volume *volume)
 	add_number(object, "kept", counts.kept);
 }
 
+static void add_inodes(cJSON *root, struct core *core)
+{
+	cJSON *object = cJSON_AddObjectToObject(root, "inodes");
+	uint64_t inodes, lookups;
+
+	core_inode_counts(core, &inodes, &lookups);
+	add_number(object, "in_memory", inodes);
+	add_number(object, "lookups", lookups);
+}
+
 /* A volume opened read-only appends nothing. */
 static void add_log(cJSON *root, struct volume *volume)
 {
@@ -194,6 +204,7 @@ char *stats_json(struct server *server)
 	add_pool(root, volume);
 	add_space(root, volume);
 	add_trim(root, volume);
+	add_inodes(root, server->core);
 	add_log(root, volume);
 	add_archive(root, volume);
 	add_backup(root, server);

@@ -9,6 +9,7 @@
  */
 #include "engine/base/error.h"
 #include "engine/base/message.h"
+#include "tests/lib/acl_example.h"
 #include "tests/lib/core_rig.h"
 #include "tests/lib/scratch.h"
 
@@ -175,6 +176,35 @@ static int run_contents(struct scene *s)
 	return rc;
 }
 
+/* ACLs and flags: each in the mini-transaction of what it goes with. */
+static int run_attributes(struct scene *s)
+{
+	static const uint8_t list[] = ACL_EXAMPLE(7);
+	struct core_attr attr = {.mode = 0640};
+	uint64_t dir, sub, tmp;
+	int rc = make(s->dir, "acls", S_IFDIR | 0755, &dir);
+
+	if (rc == 0)
+		rc = core_setxattr(rig.core, VIEW_BASE, dir, ACL_DEFAULT_NAME, list, sizeof(list),
+				   0);
+	if (rc == 0)
+		rc = make(dir, "sub", S_IFDIR | 0777, &sub);
+	if (rc == 0)
+		rc = core_setattr(rig.core, VIEW_BASE, sub, CORE_SET_MODE, &attr);
+	if (rc == 0)
+		rc = core_tmpfile(rig.core, VIEW_BASE, &rig_cred, sub, 0666, &attr);
+	if (rc)
+		return rc;
+	tmp = attr.ino;
+	rc = core_accessed(rig.core, VIEW_BASE, tmp, CORE_ATIME_STRICT);
+	if (rc == 0)
+		rc = core_set_flags(rig.core, VIEW_BASE, sub, CORE_FLAG_IMMUTABLE);
+	if (rc == 0)
+		rc = core_set_flags(rig.core, VIEW_BASE, sub, 0);
+	core_forget(rig.core, tmp, 1);
+	return rc;
+}
+
 /* Sharing, and letting go of what is shared. */
 static int run_copies(struct scene *s)
 {
@@ -206,6 +236,8 @@ static int run_scene(void)
 		rc = run_contents(&s);
 	if (rc == 0)
 		rc = run_copies(&s);
+	if (rc == 0)
+		rc = run_attributes(&s);
 	if (rc == 0)
 		rc = core_fsync(rig.core, VIEW_BASE, s.dir, false);
 	if (rc == 0)

@@ -6,6 +6,7 @@
 #include "engine/log_resize.h"
 #include "engine/purge.h"
 #include "engine/space.h"
+#include "tests/lib/acl_example.h"
 #include "tests/lib/scratch.h"
 #include "log/log_internal.h"
 #include "tests/lib/core_rig.h"
@@ -204,16 +205,8 @@ static int put_bytes(struct core *core, const struct words *w, const struct core
 /* An ACL with user 1000, whose mask is `a`: the default one of a directory, or access. */
 static int set_acl(struct core *core, const struct words *w, const struct core_attr *attr)
 {
-	const uint8_t list[] = {
-		2, 0, 0, 0,
-		0x01, 0, 7, 0, 255, 255, 255, 255, /* owner */
-		0x02, 0, 6, 0, 232, 3, 0, 0,       /* user 1000 */
-		0x04, 0, 5, 0, 255, 255, 255, 255, /* owning group */
-		0x10, 0, (uint8_t)w->a, 0, 255, 255, 255, 255, /* mask */
-		0x20, 0, 4, 0, 255, 255, 255, 255, /* others */
-	};
-	const char *name = w->verb[0] == 'd' ? "system.posix_acl_default"
-					     : "system.posix_acl_access";
+	const uint8_t list[] = ACL_EXAMPLE((uint8_t)w->a);
+	const char *name = w->verb[0] == 'd' ? ACL_DEFAULT_NAME : ACL_ACCESS_NAME;
 
 	return core_setxattr(core, VIEW_BASE, attr->ino, name, list, sizeof(list), 0);
 }

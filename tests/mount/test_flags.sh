@@ -14,6 +14,15 @@ into() { # FILE TEXT: in place, without truncating
 	printf %s "$2" | dd of="$1" conv=notrunc oflag="${3:-nonblock}" status=none
 }
 
+# A failed write-back is told once to each who can hear of it (sticky_tool.c).
+volume
+serve
+"$BUILD/tests/mount/sticky_tool" "$mnt/file" || fail 'errors of write-back'
+unserve
+serve
+same "$(cat "$mnt/file")" kept
+unserve
+
 volume
 serve -o allow_other
 chmod 755 "$mnt"

@@ -88,6 +88,17 @@ serve -o relatime
 cat "$mnt/relative" >/dev/null
 [ "$(atime relative)" -gt 1500000000 ] || fail 'relatime: older than mtime, not updated'
 unserve
+# The default; kept in memory, but not lost by unmounting; then there is nothing to update.
+serve
+cat "$mnt/recent" >/dev/null
+seen=$(stat -c %x "$mnt/recent")
+[ "$(atime recent)" -gt 1500000000 ] || fail 'by default: older than ctime, not updated'
+unserve
+serve -o relatime,lazytime
+same "$(stat -c %x "$mnt/recent")" "$seen"
+cat "$mnt/recent" >/dev/null
+same "$(stat -c %x "$mnt/recent")" "$seen"
+unserve
 fsck_clean
 
 if [ "$(id -u)" -eq 0 ]; then
@@ -104,4 +115,15 @@ if [ "$(id -u)" -eq 0 ]; then
 	"$blinkfs" -o remount,rw "$image" "$mnt"
 	touch "$mnt/x"
 	unserve
+	# By mount(8) from a line of fstab.
+	program=$(realpath "$blinkfs") # not in mount's PATH, which it chooses itself
+	echo "$program#$image $mnt fuse nofail,_netdev,x-systemd.automount,relatime 0 0" \
+		>"$work/fstab"
+	if command -v mount.fuse3 >/dev/null; then
+		mount -T "$work/fstab" "$mnt"
+		[ -e "$mnt/x" ] || fail 'fstab: not mounted'
+		unmount "$mnt"
+		no_server() { [ -z "$(servers)" ]; }
+		eventually no_server
+	fi
 fi

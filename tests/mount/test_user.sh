@@ -65,7 +65,7 @@ for writeback in on off; do
 	volume
 	serve -o "allow_other,writeback=$writeback"
 	chmod 777 "$mnt"
-	for name in write truncate append; do
+	for name in write truncate append fallocate punch zero; do
 		echo content >"$mnt/$name"
 		chmod 6777 "$mnt/$name"
 	done
@@ -75,6 +75,13 @@ for writeback in on off; do
 	same "$(stat -c %a "$mnt/write")" 777
 	as_user truncate -s 1 "$mnt/truncate"
 	same "$(stat -c %a "$mnt/truncate")" 777
+	as_user fallocate -l 10000 "$mnt/fallocate"
+	as_user fallocate -p -o 0 -l 4096 "$mnt/punch"
+	as_user fallocate -z -o 0 -l 4096 "$mnt/zero"
+	for name in fallocate punch zero; do same "$(stat -c %a "$mnt/$name")" 777; done
+	chmod 6777 "$mnt/zero"
+	fallocate -z -o 0 -l 4096 "$mnt/zero"
+	same "$(stat -c %a "$mnt/zero")" 6777 # root may
 	echo content >"$mnt/chown"
 	chmod 6755 "$mnt/chown"
 	chown "$user" "$mnt/chown"

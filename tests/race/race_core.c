@@ -1,7 +1,8 @@
 /*
  * Threads on one core, for TSan and for what must hold whatever the order:
  *
- *	shuffle    create, rename, link, unlink, write, list in shared directories;
+ *	shuffle    create, rename, link, unlink, write, list in shared directories, with
+ *	           ACLs, flags and access times;
  *	           at the end every count fits and every inode can be reached
  *	cycle      mv a b/a against mv b a/b: never a loop or a lost tree
  *	replace    mv new f while others look f up: never ENOENT
@@ -12,6 +13,7 @@
  *	race_core [seed]
  */
 #include "engine/base/error.h"
+#include "tests/lib/acl_example.h"
 #include "tests/lib/core_rig.h"
 #include "tests/lib/scratch.h"
 
@@ -158,6 +160,30 @@ static int count_entry(void *arg, const struct core_dirent *d)
 	return 0;
 }
 
+/* Lists and modes that follow each other, flags that come and go. */
+static int shuffle_attributes(struct worker *w, uint64_t dir, uint64_t ino)
+{
+	static const uint8_t list[] = ACL_EXAMPLE(6);
+	struct core_attr attr = {.mode = 0700 | (random_next(&w->random) & 077)};
+	int rc;
+
+	switch (random_next(&w->random) % 4) {
+	case 0:
+		return core_setxattr(rig.core, VIEW_BASE, ino, ACL_ACCESS_NAME, list, sizeof(list),
+				     0);
+	case 1:
+		return core_setxattr(rig.core, VIEW_BASE, dir, ACL_DEFAULT_NAME, list,
+				     sizeof(list), 0);
+	case 2:
+		return core_setattr(rig.core, VIEW_BASE, ino, CORE_SET_MODE, &attr);
+	default:
+		rc = core_set_flags(rig.core, VIEW_BASE, ino, CORE_FLAG_APPEND);
+		if (rc == 0)
+			rc = core_set_flags(rig.core, VIEW_BASE, ino, 0);
+		return rc;
+	}
+}
+
 static int shuffle_file(struct worker *w, uint64_t dir, const char *name)
 {
 	uint8_t buf[9000];
@@ -167,7 +193,7 @@ static int shuffle_file(struct worker *w, uint64_t dir, const char *name)
 	if (rc)
 		return rc;
 	memset(buf, (int)w->number, sizeof(buf));
-	switch (random_next(&w->random) % 4) {
+	switch (random_next(&w->random) % 6) {
 	case 0:
 		rc = rig_write(&rig, attr.ino, random_next(&w->random) % 30000, buf,
 			       1 + random_next(&w->random) % sizeof(buf));
@@ -179,10 +205,18 @@ static int shuffle_file(struct worker *w, uint64_t dir, const char *name)
 		rc = core_setxattr(rig.core, VIEW_BASE, attr.ino, "user.race", buf,
 				   random_next(&w->random) % 3000, 0);
 		break;
+	case 3:
+		rc = shuffle_attributes(w, dir, attr.ino);
+		break;
+	case 4:
+		rc = core_fsync(rig.core, VIEW_BASE, attr.ino, false);
+		break;
 	default: {
 		size_t done;
 
 		rc = core_read(rig.core, VIEW_BASE, attr.ino, 0, buf, sizeof(buf), &done);
+		if (rc == 0)
+			rc = core_accessed(rig.core, VIEW_BASE, attr.ino, CORE_ATIME_STRICT);
 	}
 	}
 	core_forget(rig.core, attr.ino, 1);

@@ -1,4 +1,5 @@
 /* Attributes: times, modes, owners, set-id bits, atime. */
+#include "fs/core_internal.h"
 #include "fs/inode_table.h"
 #include "tests/lib/core_rig.h"
 
@@ -103,6 +104,18 @@ Test(attr, set_id_bits_go)
 	cr_assert_eq(rig_attr(&rig, f).mode & 07777, 06777);
 	cr_assert_eq(core_write(rig.core, VIEW_BASE, f, 0, "x", 1, CORE_WRITE_KILL_SUID), 0);
 	cr_assert_eq(rig_attr(&rig, f).mode & 07777, 0777);
+	for (unsigned mode = 0; mode < 4; mode++) {
+		static const unsigned modes[] = {0, CORE_KEEP_SIZE, CORE_ZERO_RANGE,
+						 CORE_PUNCH_HOLE | CORE_KEEP_SIZE};
+
+		attr.mode = 06777;
+		cr_assert_eq(set(f, CORE_SET_MODE, &attr), 0);
+		cr_assert_eq(core_fallocate(rig.core, VIEW_BASE, f, modes[mode], 0, 9000), 0);
+		cr_assert_eq(rig_attr(&rig, f).mode & 07777, 06777);
+		cr_assert_eq(core_fallocate(rig.core, VIEW_BASE, f,
+					    modes[mode] | CORE_FALLOCATE_KILL_SUID, 0, 9000), 0);
+		cr_assert_eq(rig_attr(&rig, f).mode & 07777, 0777);
+	}
 	attr.mode = 06767; /* not group-executable: setgid means something else */
 	cr_assert_eq(set(f, CORE_SET_MODE, &attr), 0);
 	attr.size = 0;
@@ -179,6 +192,132 @@ Test(attr, atime_follows_the_policy)
 	cr_assert_eq(set(f, CORE_SET_ATIME | CORE_SET_CTIME, &attr), 0);
 	cr_assert_eq(core_accessed(rig.core, VIEW_BASE, f, CORE_ATIME_RELATIVE), 0);
 	cr_assert_geq(rig_attr(&rig, f).atime.tv_sec, before.atime.tv_sec);
+}
+
+static struct timespec read_at(uint64_t ino)
+{
+	struct core_attr old = {.atime = {100, 0}};
+
+	cr_assert_eq(set(ino, CORE_SET_ATIME, &old), 0);
+	cr_assert_eq(core_accessed(rig.core, VIEW_BASE, ino, CORE_ATIME_STRICT), 0);
+	return rig_attr(&rig, ino).atime;
+}
+
+static struct timespec stored(uint64_t ino)
+{
+	cr_assert_eq(core_fsync(rig.core, VIEW_BASE, INO_ROOT, false), 0);
+	rig_reopen(&rig, true);
+	return rig_attr(&rig, ino).atime;
+}
+
+/* INV-INODE-7 */
+Test(attr, reading_logs_nothing_and_is_seen)
+{
+	uint64_t f = rig_held_file(&rig, INO_ROOT, "f");
+	struct timespec first = read_at(f);
+	lsn_t before = log_next_lsn(rig.volume->log);
+	struct core_attr attr;
+
+	cr_assert_gt(first.tv_sec, 100);
+	cr_assert_eq(core_accessed(rig.core, VIEW_BASE, f, CORE_ATIME_STRICT), 0);
+	cr_assert_not(same_time(rig_attr(&rig, f).atime, first));
+	cr_assert_eq(log_next_lsn(rig.volume->log), before);
+	cr_assert_eq(rig_lookup(&rig, INO_ROOT, "f", &attr), 0);
+	cr_assert(same_time(attr.atime, rig_attr(&rig, f).atime));
+	core_forget(rig.core, f, 1);
+}
+
+Test(attr, a_kept_atime_is_stored_by_whatever_comes_next)
+{
+	static uint8_t buf[20000];
+	struct core_attr attr;
+
+	for (unsigned how = 0; how < 8; how++) {
+		uint64_t f = rig_held_file(&rig, INO_ROOT, "f");
+		struct timespec seen = read_at(f);
+
+		switch (how) {
+		case 0: /* a small write */
+			cr_assert_eq(rig_write(&rig, f, 0, "x", 1), 0);
+			break;
+		case 1: /* a large one */
+			cr_assert_eq(rig_write(&rig, f, 0, buf, sizeof(buf)), 0);
+			break;
+		case 2:
+			attr.mode = 0600;
+			cr_assert_eq(set(f, CORE_SET_MODE, &attr), 0);
+			cr_assert(same_time(attr.atime, seen));
+			break;
+		case 3:
+			cr_assert_eq(rig_truncate(&rig, f, 10), 0);
+			break;
+		case 4:
+			cr_assert_eq(core_fsync(rig.core, VIEW_BASE, f, false), 0);
+			break;
+		case 5:
+			core_forget(rig.core, f, 1);
+			break;
+		case 6: /* close */
+			rig_reopen(&rig, false);
+			break;
+		default: /* an explicit one wins, whatever is done then */
+			attr.atime = seen = (struct timespec){7, 8};
+			cr_assert_eq(set(f, CORE_SET_ATIME, &attr), 0);
+			cr_assert_eq(core_fsync(rig.core, VIEW_BASE, f, false), 0);
+			core_forget(rig.core, f, 1);
+		}
+		cr_assert(same_time(rig_attr(&rig, f).atime, seen), "%u", how);
+		/* The core's close writes it, too: what was stored before is what counts. */
+		cr_assert(how == 3 || !inode_kept_atime(&rig.core->table, f, &seen), "%u", how);
+		seen = rig_attr(&rig, f).atime;
+		cr_assert(same_time(stored(f), seen), "%u", how);
+		cr_assert_eq(rig_unlink(&rig, INO_ROOT, "f"), 0);
+	}
+}
+
+Test(attr, an_explicit_atime_is_not_overtaken)
+{
+	uint64_t f = rig_held_file(&rig, INO_ROOT, "f");
+	struct timespec kept = read_at(f);
+	struct core_attr attr = {.atime = {7, 8}};
+
+	cr_assert(inode_keep_atime(&rig.core->table, f, kept));
+	cr_assert_eq(set(f, CORE_SET_ATIME, &attr), 0);
+	inode_atime_written(&rig.core->table, f, kept);
+	core_forget(rig.core, f, 1);
+	cr_assert_eq(rig_attr(&rig, f).atime.tv_sec, 7);
+	cr_assert_not(inode_keep_atime(&rig.core->table, f, kept), "nobody looked it up");
+	/* Then it is stored at once. */
+	cr_assert_eq(core_accessed(rig.core, VIEW_BASE, f, CORE_ATIME_STRICT), 0);
+	cr_assert_gt(stored(f).tv_sec, 7);
+}
+
+static uint64_t overtaken;
+
+static void set_meanwhile(const char *point)
+{
+	struct core_attr attr = {.atime = {7, 8}};
+	uint64_t ino = overtaken;
+
+	if (strcmp(point, "core:atime_write") != 0 || ino == 0)
+		return;
+	overtaken = 0;
+	cr_assert_eq(set(ino, CORE_SET_ATIME, &attr), 0);
+}
+
+/* A kept time is on its way to the record when an explicit one comes. */
+Test(attr, an_explicit_atime_stays_whatever_was_kept_before)
+{
+	uint64_t f = rig_held_file(&rig, INO_ROOT, "f");
+
+	read_at(f);
+	overtaken = f;
+	os_linux_set_point_handler(set_meanwhile);
+	cr_assert_eq(core_fsync(rig.core, VIEW_BASE, f, false), 0);
+	os_linux_set_point_handler(NULL);
+	cr_assert_eq(overtaken, 0);
+	cr_assert_eq(rig_attr(&rig, f).atime.tv_sec, 7);
+	cr_assert_eq(stored(f).tv_sec, 7);
 }
 
 Test(attr, change_is_raised_by_each_change)

@@ -232,6 +232,42 @@ FAULT(xattr_without_blocks, 506, REPAIRED)
 	image_store(i, true);
 }
 
+static void insert_acl(struct image *i, uint64_t ino, uint8_t mask_tag)
+{
+	static const char name[] = "system.posix_acl_access";
+	const uint8_t list[] = {
+		2, 0, 0, 0,
+		0x01, 0, 7, 0, 255, 255, 255, 255,
+		0x02, 0, 6, 0, 232, 3, 0, 0,
+		0x04, 0, 5, 0, 255, 255, 255, 255,
+		mask_tag, 0, 7, 0, 255, 255, 255, 255,
+		0x20, 0, 4, 0, 255, 255, 255, 255,
+	};
+	struct disk_xattr head = {
+		.value_len = le32_make(sizeof(list)),
+		.name_len = sizeof(name) - 1,
+	};
+	struct key key = image_name_key(i, ino, name);
+	uint8_t value[256];
+
+	memcpy(value, &head, sizeof(head));
+	memcpy(value + sizeof(head), name, sizeof(name) - 1);
+	memcpy(value + sizeof(head) + sizeof(name) - 1, list, sizeof(list));
+	image_insert(i, INDEX_XATTRS, &key, value, sizeof(head) + sizeof(name) - 1 + sizeof(list));
+}
+
+FAULT(acl_without_mask, 507, REPAIRED)
+{
+	insert_acl(i, w->small, 0x08);
+	EDIT_INODE(w->small, inode.xattr_count = le32_make(le32_get(inode.xattr_count) + 1));
+}
+
+/* A good one is none: only the count is wrong. */
+FAULT(acl_not_counted, 505, REPAIRED)
+{
+	insert_acl(i, w->small, 0x10);
+}
+
 /* --- purge records ----------------------------------------------------------- */
 
 static void insert_purge(struct image *i, uint64_t number, const struct disk_purge *purge)

@@ -283,3 +283,64 @@ Test(inode_table, grows)
 	}
 	inode_table_destroy(&table);
 }
+
+static void look_up(struct inode_table *table, uint64_t ino)
+{
+	struct inode *inode;
+
+	cr_assert_eq(inode_pin(table, ino, &inode), 0);
+	inode_looked_up(table, inode);
+	inode_unpin(table, inode);
+}
+
+/* INV-INODE-8 */
+Test(inode_table, past_its_limit_it_says_so_once)
+{
+	struct inode_hand hand = {.shard = 0};
+	struct inode_table table;
+	static uint64_t inos[2000];
+	unsigned idle = 0, over = 0, count;
+	struct inode *pinned;
+	uint64_t excess;
+
+	cr_assert_eq(inode_table_init(&table, count_idle, &idle), 0);
+	inode_table_set_limit(&table, 1024, count_idle, &over);
+	for (uint64_t ino = 1; ino <= 1024; ino++)
+		look_up(&table, ino);
+	cr_assert_eq(over, 0);
+	look_up(&table, 1025);
+	cr_assert_eq(over, 1);
+	for (uint64_t ino = 1026; ino <= 1500; ino++)
+		look_up(&table, ino);
+	cr_assert_eq(over, 1, "not again before somebody has asked");
+	excess = inode_table_excess(&table);
+	cr_assert_eq(excess, 1500 - 1024 + 64);
+	/* Whatever was used since the hand passed stays, and what is pinned. */
+	for (uint64_t ino = 1; ino <= 900; ino++)
+		look_up(&table, ino);
+	cr_assert_eq(inode_pin(&table, 1400, &pinned), 0);
+	count = inode_table_idle(&table, &hand, inos, array_count(inos));
+	cr_assert_eq(count, 599);
+	for (unsigned i = 0; i < count; i++)
+		cr_assert(inos[i] > 900 && inos[i] != 1400);
+	inode_unpin(&table, pinned);
+	for (unsigned i = 0; i < count; i++)
+		inode_forget(&table, inos[i], 1);
+	cr_assert_eq(inode_table_count(&table), 901);
+	cr_assert_eq(inode_table_lookups(&table), 901 + 900);
+	/* Low again: the limit is what counts. */
+	for (uint64_t ino = 2000; inode_table_count(&table) <= 1024; ino++)
+		look_up(&table, ino);
+	cr_assert_eq(over, 2);
+	/* Nothing could go: the next alarm comes a step later. */
+	inode_table_excess(&table);
+	for (uint64_t ino = 5000; ino < 5064; ino++)
+		look_up(&table, ino);
+	cr_assert_eq(over, 2);
+	for (uint64_t ino = 5064; ino < 5100; ino++)
+		look_up(&table, ino);
+	cr_assert_eq(over, 3);
+	count = inode_table_idle(&table, &hand, inos, 10);
+	cr_assert_eq(count, 10);
+	inode_table_destroy(&table);
+}
