@@ -343,6 +343,7 @@ static int walk_open(struct walk *w, struct device *dev)
 
 static void walk_free(struct walk *w)
 {
+	ahead_close(w->ahead);
 	pass4_free(w);
 	pass5_free(w);
 	free(w->inodes.at);

@@ -19,11 +19,12 @@
  * INV-FSCK-1: a repair is derived only from a walk in which nothing was hidden
  *	(result->whole): what could not be read might own what seems to be free.
  * INV-FSCK-2: whatever the bytes are, the walk ends: a page is entered once
- *	(claimed before it is read), levels descend, entries ascend.
+ *	(claimed before it is looked into), levels descend, entries ascend.
  */
 #ifndef BLINKFS_FSCK_WALK_H
 #define BLINKFS_FSCK_WALK_H
 
+#include "fsck/ahead.h"
 #include "fsck/check.h"
 #include "fsck/raw.h"
 
@@ -109,6 +110,7 @@ struct walk {
 	uint64_t counter[COUNTER_COUNT];
 	bool counters_known;
 	uint8_t *page_buf; /* for single pages outside the tree walk */
+	struct ahead *ahead; /* NULL: no leaf was wanted yet */
 
 	TABLE(struct inode_note) inodes;
 	TABLE(struct purge_note) purges;
