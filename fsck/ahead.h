@@ -8,7 +8,8 @@
  *
  * INV-FSCK-4: what the threads do depends on the bytes alone.  They claim nothing, report
  * nothing, and look at no other page; so the walk finds the same, in the same order,
- * whatever their number and that of the pages in a batch.  A page that the walk then refuses to enter was read in vain.
+ * whatever their number and that of the pages in a batch.  A page that the walk then
+ * refuses to enter was read in vain.
  */
 #ifndef BLINKFS_FSCK_AHEAD_H
 #define BLINKFS_FSCK_AHEAD_H

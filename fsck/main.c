@@ -7,6 +7,7 @@
 
 #include "engine/base/limits.h"
 #include "engine/base/message.h"
+#include "engine/base/units.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -124,7 +125,7 @@ static bool ask(void *arg, const char *question)
 static void usage(FILE *to)
 {
 	fputs("Usage: fsck.blinkfs [-n | -p | -a | -y] [-f] [-v] [-j LOG] [-C FD] [--json]\n"
-	      "                    [--data] [--threads N] VOLUME\n"
+	      "                    [--data] [--threads N] [--memory SIZE] VOLUME\n"
 	      "Checks a blinkfs volume, and repairs it.\n"
 	      "\n"
 	      "  -n           only look: nothing is written\n"
@@ -133,6 +134,7 @@ static void usage(FILE *to)
 	      "               otherwise: ask for each kind of problem, on a terminal\n"
 	      "  -f           check a volume that is marked as clean as well\n"
 	      "  -v           say what is being done\n"
+	      "      --memory SIZE  for what grows with the volume: the rest goes to a file\n"
 	      "      --threads N  of the check (default: as many as processors, 2 to 8)\n"
 	      "  -j LOG       where the external log is (default: where it was last)\n"
 	      "  -C FD        progress: a line on standard output (0), or numbers to FD\n"
@@ -200,11 +202,12 @@ static unsigned default_threads(void)
 /* -1: go on. */
 static int parse(int argc, char **argv, struct program *p)
 {
-	enum { OPTION_DATA = 256, OPTION_JSON, OPTION_THREADS };
+	enum { OPTION_DATA = 256, OPTION_JSON, OPTION_THREADS, OPTION_MEMORY };
 	static const struct option longs[] = {
 		{"data", no_argument, NULL, OPTION_DATA},
 		{"json", no_argument, NULL, OPTION_JSON},
 		{"threads", required_argument, NULL, OPTION_THREADS},
+		{"memory", required_argument, NULL, OPTION_MEMORY},
 		{"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'V'},
 		{0},
@@ -234,6 +237,11 @@ static int parse(int argc, char **argv, struct program *p)
 			break;
 		case OPTION_DATA:
 			p->options.data = true;
+			break;
+		case OPTION_MEMORY:
+			if (size_parse(optarg, &p->options.memory_bytes) != 0 ||
+			    p->options.memory_bytes == 0)
+				return usage_error("--memory wants a size");
 			break;
 		case OPTION_THREADS:
 			rc = set_threads(&p->options, optarg);

@@ -27,6 +27,7 @@
 #include "fsck/ahead.h"
 #include "fsck/check.h"
 #include "fsck/raw.h"
+#include "fsck/table.h"
 
 #include <stdarg.h>
 
@@ -85,13 +86,6 @@ struct lob_owner {
 	bool has_extents;
 };
 
-/* An array that grows. */
-#define TABLE(type)                                                                                \
-	struct {                                                                                   \
-		type *at;                                                                          \
-		size_t count, room;                                                                \
-	}
-
 struct walk {
 	struct raw_volume raw;
 	const struct fsck_options *options;
@@ -112,6 +106,7 @@ struct walk {
 	uint8_t *page_buf; /* for single pages outside the tree walk */
 	struct ahead *ahead; /* NULL: no leaf was wanted yet */
 
+	struct table_limit limit; /* of all tables */
 	TABLE(struct inode_note) inodes;
 	TABLE(struct purge_note) purges;
 	TABLE(struct purge_claim) purge_claims;
@@ -156,13 +151,6 @@ void note_lsn(struct walk *w, const char *what, uint64_t pageno, const void *pag
 bool walk_cancelled(const struct walk *w);
 /* The next step begins. */
 void walk_progress(struct walk *w, const char *what);
-
-/* Makes room for one more element; -ENOMEM. */
-int table_grow(void **at, size_t count, size_t *room, size_t element) must_check;
-#define table_room(table)                                                                          \
-	((table).count < (table).room ? 0                                                          \
-				      : table_grow((void **)&(table).at, (table).count,            \
-						   &(table).room, sizeof(*(table).at)))
 
 /* NULL when there is none.  Needs pass 2. */
 struct inode_note *note_find(const struct walk *w, uint64_t ino);
