@@ -33,6 +33,13 @@ VARIANT := tsan
 SANITIZE := -g1 -fsanitize=thread -fno-omit-frame-pointer
 endif
 
+# Lines that tests run, counted: make cov.  Threads count into the same words.
+ifdef COV
+VARIANT := cov
+OPTIMIZE ?= -O0 -g1
+SANITIZE := --coverage -fprofile-update=atomic
+endif
+
 # What is compared in make bench-latch; other builds have their own folders.
 LATCH ?= atomic
 ALLOC ?= system
@@ -206,6 +213,14 @@ soak: all $(MOUNT_TOOLS) $(MODEL_TESTS) $(RACE_TESTS) $(CRASH_TESTS) $(FAULT_TES
 	@TEST_SCALE=$${TEST_SCALE:-50} TEST_TIMEOUT=$${TEST_TIMEOUT:-14400} $(RUN_TESTS) \
 		$(filter $(BUILD)/%,$(filter-out $(PROGRAMS) $(MOUNT_TOOLS),$^)) $(MOUNT_SCRIPTS)
 
+# Which lines of the engine, the log and fsck the tests run: a table, and JSON.
+.PHONY: cov cov-run
+cov:
+	@rm -rf $(BUILD)/cov/report
+	@$(MAKE) --no-print-directory COV=1 BUILD=$(BUILD)/cov cov-run
+cov-run: all $(MOUNT_TOOLS) $(filter $(BUILD)/%,$(TESTS))
+	@tests/coverage.sh $(BUILD) $(TESTS)
+
 # --------------------------------------------------------- trying it out
 
 .PHONY: run stop
@@ -242,6 +257,7 @@ help:
 	@echo 'make test         all tests, short (SAN=1: under ASan+UBSan, TSAN=1: races under TSan)'
 	@echo 'make test-unit    one kind: unit, model, race, crash, fault, fuzz, mount'
 	@echo 'make soak         the same programs for hours (TEST_SCALE=50)'
+	@echo 'make cov          which lines of engine, log and fsck the tests run (gcovr)'
 	@echo 'make all          the programs; objects: compile only; tests, bench: their programs'
 	@echo 'make install      into DESTDIR, PREFIX (/usr/local)'
 	@echo 'make lint format  layer and static checks; clang-format'

@@ -27,9 +27,10 @@
  * What is not found again was freed or moved meanwhile, and is skipped.
  *
  * INV-SCRUB-3, nothing is missed: what is reachable from the beginning to the end of a
- * scrub, and was in place at the beginning, is judged.  scrub_begin() writes back first;
- * then the argument of backup_walk.c (INV-BAK-3) holds for pages.  Extents that exist
- * throughout are in the accepted copies of their leaves, since these cover all keys.
+ * scrub is judged, in its version of the beginning or a later one: scrub_begin() writes
+ * back first.  The walk goes by versions that pages had meanwhile, so the argument of
+ * backup_walk.c (INV-BAK-3) holds.  Extents that exist throughout are in the accepted
+ * copies of their leaves, since these cover all keys.
  *
  * INV-SCRUB-4: nothing is latched, and no epoch or turn is held, across more than one
  * page or block that is read, nor while the scrub sleeps.

@@ -117,6 +117,8 @@ enum fix_phase fsck_fix_phase(const struct fsck_fix *fix);
 struct fsck_options {
 	bool data;                    /* read every file block and verify its CRC */
 	bool collect_fixes;           /* fill result->fixes */
+	uint64_t memory_bytes;        /* of what grows with the volume (table.h); 0: no limit */
+	unsigned threads;             /* that read and judge pages; 0, 1: the caller's alone */
 	uint64_t lsn_end;             /* no page LSN lies past it; 0 = unknown */
 	struct device *log_dev;       /* for recovery, when the log is external; stays open */
 	bool (*cancelled)(void *arg); /* asked now and then; NULL = never */

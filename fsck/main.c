@@ -1,11 +1,13 @@
 /*
  * fsck.blinkfs: the command line.  See fsck.blinkfs.8.
  */
+#include "fsck/ahead.h"
 #include "fsck/json.h"
 #include "fsck/session.h"
 
 #include "engine/base/limits.h"
 #include "engine/base/message.h"
+#include "engine/base/units.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -19,6 +21,9 @@
 #define BLINKFS_VERSION "unknown"
 #endif
 
+/* One that waits for the medium beside one that thinks, whatever the number of processors. */
+#define THREADS_DEFAULT_MIN 2
+#define THREADS_DEFAULT_MAX 8
 #define LOOK_WAIT_NS 1000000000ull /* -n: for a volume that is in use; it looks anyway */
 
 static volatile sig_atomic_t interrupted;
@@ -120,7 +125,7 @@ static bool ask(void *arg, const char *question)
 static void usage(FILE *to)
 {
 	fputs("Usage: fsck.blinkfs [-n | -p | -a | -y] [-f] [-v] [-j LOG] [-C FD] [--json]\n"
-	      "                    [--data] VOLUME\n"
+	      "                    [--data] [--threads N] [--memory SIZE] VOLUME\n"
 	      "Checks a blinkfs volume, and repairs it.\n"
 	      "\n"
 	      "  -n           only look: nothing is written\n"
@@ -129,6 +134,8 @@ static void usage(FILE *to)
 	      "               otherwise: ask for each kind of problem, on a terminal\n"
 	      "  -f           check a volume that is marked as clean as well\n"
 	      "  -v           say what is being done\n"
+	      "      --memory SIZE  for what grows with the volume: the rest goes to a file\n"
+	      "      --threads N  of the check (default: as many as processors, 2 to 8)\n"
 	      "  -j LOG       where the external log is (default: where it was last)\n"
 	      "  -C FD        progress: a line on standard output (0), or numbers to FD\n"
 	      "      --json   the report as JSON\n"
@@ -172,13 +179,35 @@ static int set_progress(struct program *p, const char *text)
 	return -1;
 }
 
+static int set_threads(struct session_options *options, const char *text)
+{
+	char *end;
+	long count = strtol(text, &end, 10);
+
+	if (end == text || *end || count < 1 || count > (long)AHEAD_THREADS_MAX)
+		return usage_error("--threads wants a number from 1 to 64");
+	options->threads = (unsigned)count;
+	return -1;
+}
+
+static unsigned default_threads(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return cpus < THREADS_DEFAULT_MIN   ? THREADS_DEFAULT_MIN
+	       : cpus > THREADS_DEFAULT_MAX ? THREADS_DEFAULT_MAX
+					    : (unsigned)cpus;
+}
+
 /* -1: go on. */
 static int parse(int argc, char **argv, struct program *p)
 {
-	enum { OPTION_DATA = 256, OPTION_JSON };
+	enum { OPTION_DATA = 256, OPTION_JSON, OPTION_THREADS, OPTION_MEMORY };
 	static const struct option longs[] = {
 		{"data", no_argument, NULL, OPTION_DATA},
 		{"json", no_argument, NULL, OPTION_JSON},
+		{"threads", required_argument, NULL, OPTION_THREADS},
+		{"memory", required_argument, NULL, OPTION_MEMORY},
 		{"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'V'},
 		{0},
@@ -208,6 +237,14 @@ static int parse(int argc, char **argv, struct program *p)
 			break;
 		case OPTION_DATA:
 			p->options.data = true;
+			break;
+		case OPTION_MEMORY:
+			if (size_parse(optarg, &p->options.memory_bytes) != 0 ||
+			    p->options.memory_bytes == 0)
+				return usage_error("--memory wants a size");
+			break;
+		case OPTION_THREADS:
+			rc = set_threads(&p->options, optarg);
 			break;
 		case OPTION_JSON:
 			p->as_json = true;
@@ -257,6 +294,7 @@ int main(int argc, char **argv)
 		.options =
 			{
 				.mode = MODE_ASK,
+				.threads = default_threads(),
 				.cancelled = is_interrupted,
 				.print = print_line,
 				.done = print_result,

@@ -12,7 +12,7 @@
  *	  through the right link
  *	- keys have the length of their index and ascend over the whole tree
  *
- * Memory: one page a level, one batch of leaves.  A page that is refused hides
+ * Memory: one page a level, some batches of leaves (ahead.h).  A page that is refused hides
  * what is below it; the walk goes on behind it.
  */
 #include "fsck/walk.h"
@@ -24,10 +24,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define BATCH_BYTES (512u << 10) /* leaves that are read at once */
 /* Numbers that were handed out and are gone again: a new system page skips so many. */
 #define COUNTER_MARGIN (1u << 20)
-#define BATCH_PAGES (BATCH_BYTES / PAGE_SIZE_MIN)
 
 /* The last page that was met on a level. */
 struct level {
@@ -41,7 +39,6 @@ struct tree_walk {
 	entry_visitor visit;
 	struct level level[TREE_LEVELS_MAX];
 	uint8_t *page[TREE_LEVELS_MAX]; /* allocated when first needed */
-	uint8_t *batch;                 /* children of one page of level 1 */
 	struct raw_key last;            /* the entry handed out last */
 	bool any;
 	uint64_t listed; /* bit number - 101: this problem's repair is listed */
@@ -222,6 +219,11 @@ static bool same_high(const struct raw_key *a, const struct raw_key *b)
 
 static int walk_children(struct tree_walk *t, const uint8_t *page);
 
+static uint8_t *batch_page(const struct tree_walk *t, const struct ahead_batch *batch, unsigned i)
+{
+	return batch->pages + (size_t)i * t->w->raw.geo.page_size;
+}
+
 /*
  * The page in `page`, known to the parent, and the right siblings that its
  * INCOMPLETE mark says the parent lacks.  Together they cover [low, high).
@@ -268,65 +270,17 @@ static int walk_chain(struct tree_walk *t, const uint8_t *page, const struct raw
 	}
 }
 
-/* Children of a page of level 1 that are read at once. */
-struct batch {
-	unsigned count; /* consecutive slots of the parent */
-	uint64_t child[BATCH_PAGES];
-	bool good[BATCH_PAGES];
-};
-
-static uint8_t *batch_page(const struct tree_walk *t, unsigned i)
+/* As fetch(), of a leaf that was read ahead. */
+static bool fetch_ahead(struct tree_walk *t, uint64_t pageno, uint64_t from,
+			const struct ahead_batch *batch, unsigned i)
 {
-	return t->batch + (size_t)i * t->w->raw.geo.page_size;
-}
-
-/* Enters as many children as fit, and reads them; results are left in `requests`. */
-static int request_batch(struct tree_walk *t, const uint8_t *page, unsigned first,
-			 struct batch *batch, struct dev_request *requests)
-{
-	uint32_t page_size = t->w->raw.geo.page_size;
-	unsigned left = raw_slots(page) - first, fit = BATCH_BYTES / page_size, wanted = 0;
-
-	if (!t->batch)
-		t->batch = malloc(BATCH_BYTES);
-	if (!t->batch)
-		return -ENOMEM;
-	batch->count = left < fit ? left : fit;
-	for (unsigned i = 0; i < batch->count; i++) {
-		batch->child[i] = raw_child(page, first + i);
-		batch->good[i] = enter(t, batch->child[i], le64_get(raw_head(page)->pageno));
-		if (batch->good[i])
-			requests[wanted++] = (struct dev_request){
-				.buf = batch_page(t, i),
-				.len = page_size,
-				.offset = batch->child[i] * BLOCK_SIZE,
-			};
+	if (!enter(t, pageno, from))
+		return false;
+	if (batch->page[i].rc) {
+		refuse(t, pageno, batch->page[i].rc, batch->page[i].why);
+		return false;
 	}
-	return wanted && dev_batch(t->w->raw.dev, requests, wanted) == -ENOMEM ? -ENOMEM : 0;
-}
-
-static int read_batch(struct tree_walk *t, const uint8_t *page, unsigned first, struct batch *batch)
-{
-	struct dev_request requests[BATCH_PAGES];
-	int rc = request_batch(t, page, first, batch, requests);
-
-	if (rc)
-		return rc;
-	for (unsigned i = 0, request = 0; i < batch->count; i++) {
-		const uint8_t *data = batch_page(t, i);
-		const char *why;
-
-		if (!batch->good[i])
-			continue;
-		rc = requests[request++].result;
-		why = error_text(rc);
-		if (!rc)
-			rc = raw_judge_page(&t->w->raw, batch->child[i], data, &why);
-		if (rc)
-			refuse(t, batch->child[i], rc, why);
-		batch->good[i] = !rc && judge(t, batch->child[i], data, 0);
-	}
-	return 0;
+	return judge(t, pageno, batch_page(t, batch, i), 0);
 }
 
 /* [low, high) that the parent's slot promises its child. */
@@ -345,24 +299,51 @@ static void child_fences(const uint8_t *page, unsigned slot, struct raw_key *low
 	}
 }
 
+static int walk_batch(struct tree_walk *t, const uint8_t *page, const uint64_t *child,
+		      unsigned first, const struct ahead_batch *batch)
+{
+	uint64_t from = le64_get(raw_head(page)->pageno);
+	int rc = batch->error;
+
+	for (unsigned i = 0; i < batch->count && !rc; i++) {
+		struct raw_key low, high;
+
+		child_fences(page, first + i, &low, &high);
+		if (fetch_ahead(t, child[first + i], from, batch, i))
+			rc = walk_chain(t, batch_page(t, batch, i), &low, &high);
+		else
+			t->level[0].known = false;
+	}
+	return rc;
+}
+
 static int walk_leaves(struct tree_walk *t, const uint8_t *page)
 {
+	struct walk *w = t->w;
 	unsigned slots = raw_slots(page);
-	struct batch batch = {0};
-	int rc = 0;
+	uint64_t *child = malloc((slots + 1) * sizeof(*child));
+	int rc = child ? 0 : -ENOMEM;
 
-	for (unsigned first = 0; first < slots && !rc; first += batch.count) {
-		rc = read_batch(t, page, first, &batch);
-		for (unsigned i = 0; i < batch.count && !rc; i++) {
-			struct raw_key low, high;
+	if (!rc && !w->ahead)
+		rc = ahead_open(&w->ahead, &w->raw, w->options->threads);
+	if (rc)
+		goto out;
+	for (unsigned i = 0; i < slots; i++)
+		child[i] = raw_child(page, i);
+	ahead_begin(w->ahead, child, slots);
+	for (unsigned first = 0; first < slots && !rc;) {
+		const struct ahead_batch *batch = ahead_next(w->ahead);
 
-			child_fences(page, first + i, &low, &high);
-			if (batch.good[i])
-				rc = walk_chain(t, batch_page(t, i), &low, &high);
-			else
-				t->level[0].known = false;
-		}
+		rc = walk_batch(t, page, child, first, batch);
+		first += batch->count;
+		ahead_done(w->ahead);
 	}
+	if (rc) { /* the threads read by `child` */
+		ahead_close(w->ahead);
+		w->ahead = NULL;
+	}
+out:
+	free(child);
 	return rc;
 }
 
@@ -419,7 +400,6 @@ int pass1_tree(struct walk *w, unsigned index, entry_visitor visit)
 
 	for (unsigned i = 0; i < TREE_LEVELS_MAX; i++)
 		free(t.page[i]);
-	free(t.batch);
 	return rc;
 }
 

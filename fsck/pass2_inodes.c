@@ -94,7 +94,7 @@ static void check_directory(struct walk *w, uint64_t ino, const struct disk_inod
 
 static int remember_lob(struct walk *w, uint64_t ino, uint64_t lob)
 {
-	int rc = table_room(w->owners);
+	int rc = table_room(&w->limit, w->owners);
 
 	if (!rc)
 		w->owners.at[w->owners.count++] = (struct lob_owner){
@@ -105,7 +105,7 @@ static int remember_lob(struct walk *w, uint64_t ino, uint64_t lob)
 static int remember(struct walk *w, uint64_t ino, const struct disk_inode *inode,
 		    unsigned inline_bytes)
 {
-	int rc = table_room(w->inodes);
+	int rc = table_room(&w->limit, w->inodes);
 
 	if (rc)
 		return rc;

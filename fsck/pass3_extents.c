@@ -44,7 +44,7 @@ int pass3_share(struct walk *w, const struct raw_entry *entry)
 		problem_edit(w, FSCK_SHARE_OVERLAP, &fix, "share up to block %" PRIu64, last);
 		return 0;
 	}
-	rc = table_room(w->shares);
+	rc = table_room(&w->limit, w->shares);
 	if (!rc)
 		w->shares.at[w->shares.count++] = (struct share_note){last + 1 - length, length,
 								      le32_get(share.references)};
@@ -148,8 +148,8 @@ static int compare_shares(struct walk *w)
 
 	if (!rc) {
 		if (claims)
-			qsort(w->share_claims.at, claims, sizeof(*w->share_claims.at),
-			      compare_claims);
+			table_sort(&w->share_claims.place, w->share_claims.at, claims,
+				   sizeof(*w->share_claims.at), compare_claims);
 		for (size_t i = 0; i < w->shares.count; i++) {
 			const struct share_note *share = &w->shares.at[i];
 			size_t count = 0;
@@ -242,7 +242,7 @@ int pass3_begin(struct walk *w)
 	struct fsck_fix fix;
 
 	if (w->owners.count)
-		qsort(at, w->owners.count, sizeof(*at), compare_owners);
+		table_sort(&w->owners.place, at, w->owners.count, sizeof(*at), compare_owners);
 	for (size_t i = 0; i < w->owners.count; i++) {
 		if (i && at[i].lob == at[i - 1].lob) {
 			owner_text(&at[i - 1], one, sizeof(one));
@@ -343,7 +343,7 @@ static int claim_extent(struct walk *w, const struct extent *e)
 		uint64_t stop = end;
 
 		if (share && share->start <= at) {
-			int rc = table_room(w->share_claims);
+			int rc = table_room(&w->limit, w->share_claims);
 
 			if (rc)
 				return rc;

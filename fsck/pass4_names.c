@@ -49,8 +49,8 @@ void pass4_free(struct walk *w)
 {
 	if (!w->names)
 		return;
-	free(w->names->made.at);
-	free(w->names->dangling.at);
+	table_free(w->names->made);
+	table_free(w->names->dangling);
 	free(w->names);
 }
 
@@ -75,7 +75,7 @@ static struct fsck_fix entry_fix(const struct walk *w, enum fix_kind kind, uint6
 static int make_again(struct walk *w, uint64_t ino)
 {
 	struct names_state *s = w->names;
-	int rc = table_room(s->made);
+	int rc = table_room(&w->limit, s->made);
 
 	if (!rc)
 		s->made.at[s->made.count++] = ino;
@@ -105,7 +105,7 @@ static int report_dangling(struct walk *w, uint64_t parent, uint64_t ino, const 
 			   size_t len)
 {
 	struct names_state *s = w->names;
-	int rc = table_room(s->dangling);
+	int rc = table_room(&w->limit, s->dangling);
 
 	problem_edit(w, FSCK_DIRENT_CHILD, NULL, "directory %" PRIu64 ", %s: inode %" PRIu64,
 		     parent, hash_group_text(&s->group, name, len), ino);

@@ -83,7 +83,7 @@ static bool acl_valid(const uint8_t *bytes, uint32_t len)
 static int remember_lob(struct walk *w, uint64_t ino, uint64_t suffix,
 			const struct disk_xattr *xattr)
 {
-	int rc = table_room(w->owners);
+	int rc = table_room(&w->limit, w->owners);
 
 	if (!rc)
 		w->owners.at[w->owners.count++] = (struct lob_owner){

@@ -55,7 +55,7 @@ static int remember_listed(struct walk *w, uint64_t key, const uint8_t *at, uint
 				     key, start, length);
 			continue;
 		}
-		rc = table_room(w->purge_claims);
+		rc = table_room(&w->limit, w->purge_claims);
 		if (rc)
 			return rc;
 		w->purge_claims.at[w->purge_claims.count++] = (struct purge_claim){key, start,
@@ -80,7 +80,7 @@ void pass6_claim(struct walk *w)
 
 static int remember_lob(struct walk *w, uint64_t key, const struct disk_purge *purge)
 {
-	int rc = table_room(w->owners);
+	int rc = table_room(&w->limit, w->owners);
 
 	if (!rc)
 		w->owners.at[w->owners.count++] = (struct lob_owner){
@@ -114,7 +114,7 @@ int pass6_purge(struct walk *w, const struct raw_entry *entry)
 	if (!rc && purge.kind == PURGE_LOB)
 		rc = remember_lob(w, key, &purge);
 	if (!rc)
-		rc = table_room(w->purges);
+		rc = table_room(&w->limit, w->purges);
 	if (!rc)
 		w->purges.at[w->purges.count++] = (struct purge_note){
 			.key = key,

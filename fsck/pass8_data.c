@@ -48,7 +48,7 @@ static int note_bad(struct data_walk *d, unsigned i, enum fsck_problem_id id)
 		d->bad_unnamed++;
 		return 0;
 	}
-	rc = table_room(d->bad);
+	rc = table_room(NULL, d->bad);
 	if (!rc)
 		d->bad.at[d->bad.count++] = (struct bad_block){
 			id, d->block[i].owner, d->block[i].file_block, d->block[i].block};
@@ -218,7 +218,7 @@ int pass8_data(struct walk *w)
 		rc = read_extents(d);
 	if (!rc)
 		rc = report_bad(d);
-	free(d->bad.at);
+	table_free(d->bad);
 	free(d->buf);
 	free(d);
 	return rc;

@@ -16,7 +16,7 @@ int paths_want(struct paths *paths, uint64_t ino)
 
 	if (paths->names.count && paths->names.at[paths->names.count - 1].ino == ino)
 		return 0;
-	rc = table_room(paths->names);
+	rc = table_room(NULL, paths->names);
 	if (!rc)
 		paths->names.at[paths->names.count++] = (struct path_name){.ino = ino};
 	return rc;
@@ -160,5 +160,5 @@ void paths_free(struct paths *paths)
 {
 	for (size_t i = 0; i < paths->names.count; i++)
 		free(paths->names.at[i].name);
-	free(paths->names.at);
+	table_free(paths->names);
 }

@@ -304,6 +304,8 @@ static int walk(struct session *s)
 	struct fsck_options options = {
 		.data = s->options->data,
 		.collect_fixes = true,
+		.memory_bytes = s->options->memory_bytes,
+		.threads = s->options->threads,
 		.cancelled = cancelled,
 		.progress = progress,
 		.arg = s,

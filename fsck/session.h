@@ -49,6 +49,8 @@ struct session_options {
 	void *arg;
 	uint64_t lock_wait_ns;
 	uint64_t cache_bytes; /* for replay and repairs; 0 = the default */
+	uint64_t memory_bytes; /* of a walk; 0 = no limit */
+	unsigned threads;     /* of a walk; 0, 1: the caller's alone */
 	const char *log_path;   /* session_run(): -j; NULL: where it was last */
 	struct device *log_dev; /* session_run_on(): of an external log; stays open */
 };

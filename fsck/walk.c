@@ -80,7 +80,7 @@ void list_fix(struct walk *w, const struct fsck_fix *fix)
 		return;
 	if (result->fix_count == FIXES_MAX ||
 	    (result->fix_count == w->fix_room &&
-	     table_grow((void **)&result->fixes, result->fix_count, &w->fix_room,
+	     table_grow(NULL, NULL, (void **)&result->fixes, result->fix_count, &w->fix_room,
 			sizeof(*result->fixes)))) {
 		result->more_fixes = true;
 		return;
@@ -190,18 +190,6 @@ void walk_progress(struct walk *w, const char *what)
 }
 
 /* ------------------------------------------------------------------- tables */
-
-int table_grow(void **at, size_t count, size_t *room, size_t element)
-{
-	size_t more = count ? count * 2 : 32;
-	void *moved = reallocarray(*at, more, element);
-
-	if (!moved)
-		return -ENOMEM;
-	*at = moved;
-	*room = more;
-	return 0;
-}
 
 struct inode_note *note_find(const struct walk *w, uint64_t ino)
 {
@@ -343,14 +331,15 @@ static int walk_open(struct walk *w, struct device *dev)
 
 static void walk_free(struct walk *w)
 {
+	ahead_close(w->ahead);
 	pass4_free(w);
 	pass5_free(w);
-	free(w->inodes.at);
-	free(w->purges.at);
-	free(w->purge_claims.at);
-	free(w->shares.at);
-	free(w->share_claims.at);
-	free(w->owners.at);
+	table_free(w->inodes);
+	table_free(w->purges);
+	table_free(w->purge_claims);
+	table_free(w->shares);
+	table_free(w->share_claims);
+	table_free(w->owners);
 	free(w->blocks);
 	free(w->pages);
 	free(w->page_buf);
@@ -365,6 +354,7 @@ int fsck_walk(struct device *dev, const struct fsck_options *options, fsck_repor
 		.report_arg = arg,
 		.result = result,
 		.index = INDEX_COUNT,
+		.limit.max = options->memory_bytes,
 	};
 	int rc;
 

@@ -19,13 +19,15 @@
  * INV-FSCK-1: a repair is derived only from a walk in which nothing was hidden
  *	(result->whole): what could not be read might own what seems to be free.
  * INV-FSCK-2: whatever the bytes are, the walk ends: a page is entered once
- *	(claimed before it is read), levels descend, entries ascend.
+ *	(claimed before it is looked into), levels descend, entries ascend.
  */
 #ifndef BLINKFS_FSCK_WALK_H
 #define BLINKFS_FSCK_WALK_H
 
+#include "fsck/ahead.h"
 #include "fsck/check.h"
 #include "fsck/raw.h"
+#include "fsck/table.h"
 
 #include <stdarg.h>
 
@@ -84,13 +86,6 @@ struct lob_owner {
 	bool has_extents;
 };
 
-/* An array that grows. */
-#define TABLE(type)                                                                                \
-	struct {                                                                                   \
-		type *at;                                                                          \
-		size_t count, room;                                                                \
-	}
-
 struct walk {
 	struct raw_volume raw;
 	const struct fsck_options *options;
@@ -109,7 +104,9 @@ struct walk {
 	uint64_t counter[COUNTER_COUNT];
 	bool counters_known;
 	uint8_t *page_buf; /* for single pages outside the tree walk */
+	struct ahead *ahead; /* NULL: no leaf was wanted yet */
 
+	struct table_limit limit; /* of all tables */
 	TABLE(struct inode_note) inodes;
 	TABLE(struct purge_note) purges;
 	TABLE(struct purge_claim) purge_claims;
@@ -154,13 +151,6 @@ void note_lsn(struct walk *w, const char *what, uint64_t pageno, const void *pag
 bool walk_cancelled(const struct walk *w);
 /* The next step begins. */
 void walk_progress(struct walk *w, const char *what);
-
-/* Makes room for one more element; -ENOMEM. */
-int table_grow(void **at, size_t count, size_t *room, size_t element) must_check;
-#define table_room(table)                                                                          \
-	((table).count < (table).room ? 0                                                          \
-				      : table_grow((void **)&(table).at, (table).count,            \
-						   &(table).room, sizeof(*(table).at)))
 
 /* NULL when there is none.  Needs pass 2. */
 struct inode_note *note_find(const struct walk *w, uint64_t ino);

@@ -126,14 +126,31 @@ static struct device *edited(const struct base *base, const uint8_t *in, size_t 
 
 /* ----------------------------------------------------------------------- fsck */
 
+static void digest(void *arg, const struct fsck_problem *problem)
+{
+	uint32_t *crc = arg;
+
+	*crc = crc32c(*crc, &problem->number, sizeof(problem->number));
+	*crc = crc32c(*crc, problem->detail, strlen(problem->detail));
+}
+
+/* Whatever the bytes are, it ends, and says the same whatever the number of threads. */
 static void walk(struct device *dev)
 {
-	const struct fsck_options options = {.data = true, .collect_fixes = true};
+	struct fsck_options options = {.data = true, .collect_fixes = true, .threads = 1};
 	struct fsck_result result;
-	int rc = fsck_walk(dev, &options, NULL, NULL, &result);
+	uint32_t crc[2] = {0};
+	uint64_t problems[2];
 
-	check(rc <= 0);
-	fsck_result_free(&result);
+	for (unsigned i = 0; i < 2; i++) {
+		int rc = fsck_walk(dev, &options, digest, &crc[i], &result);
+
+		check(rc <= 0);
+		problems[i] = result.problems;
+		fsck_result_free(&result);
+		options.threads = 3;
+	}
+	check(crc[0] == crc[1] && problems[0] == problems[1]);
 }
 
 static void print_nothing(void *arg, const char *line)

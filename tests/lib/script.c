@@ -6,10 +6,10 @@
 #include "engine/log_resize.h"
 #include "engine/purge.h"
 #include "engine/space.h"
-#include "tests/lib/acl_example.h"
-#include "tests/lib/scratch.h"
 #include "log/log_internal.h"
+#include "tests/lib/acl_example.h"
 #include "tests/lib/core_rig.h"
+#include "tests/lib/scratch.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -70,6 +70,15 @@ fails 4 '"number": 1, "name": "SB_PRIMARY", "severity": "wrong", "repairable": t
 if command -v python3 >/dev/null; then
 	python3 -m json.tool "$work/json" >/dev/null || fail 'no JSON'
 fi
+# the same, word for word, by any number of threads and with any memory
+for how in '--threads 1' '--threads 4' '--threads 3 --memory 1'; do
+	# shellcheck disable=SC2086
+	"$fsck" -n -f --data $how --json "$image" >"$work/json2" || true
+	[ -e "$work/json1" ] || cp "$work/json2" "$work/json1"
+	cmp "$work/json1" "$work/json2"
+done
+fails 16 'threads wants a number' "$fsck" --threads 0 "$image"
+fails 16 'memory wants a size' "$fsck" --memory much "$image"
 fails 1 '"exit": 1' "$fsck" -y --json "$image"
 fails 0 '^1 0 11 .*' "$fsck" -f -C 2 "$image"
 fails 0 'walk 1, 3 of 11: inodes' "$fsck" -f -C 0 "$image"

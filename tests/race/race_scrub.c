@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 #define VOLUME_BYTES (12u << 20)
-#define ROUNDS 6u
+#define ROUNDS 4u
 #define STILL_MIB 6u
 #define CHURN_PIECE 65536u
 
