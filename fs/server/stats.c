@@ -4,6 +4,7 @@
  */
 #include "engine/archive.h"
 #include "engine/pool.h"
+#include "engine/purge.h"
 #include "engine/space.h"
 #include "fs/server/backup_serve.h"
 #include "fs/server/control.h"
@@ -86,6 +87,13 @@ static void add_space(cJSON *root, struct volume *volume)
 	add_number(object, "kept", counts.kept);
 }
 
+static void add_purge(cJSON *root, struct volume *volume)
+{
+	cJSON *object = cJSON_AddObjectToObject(root, "purge");
+
+	add_number(object, "waiting", purge_lag(volume));
+}
+
 /* A volume opened read-only appends nothing. */
 static void add_log(cJSON *root, struct volume *volume)
 {
@@ -152,6 +160,7 @@ char *stats_json(struct server *server)
 	add_index(root, volume);
 	add_pool(root, volume);
 	add_space(root, volume);
+	add_purge(root, volume);
 	add_log(root, volume);
 	add_archive(root, volume);
 	add_backup(root, server);
