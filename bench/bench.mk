@@ -54,7 +54,7 @@ $(BUILD)/bench/engines_bench: $(call objects_of,$(ENGINES_BENCH_SOURCES)) $(BUIL
 -include $(patsubst %.o,%.d,$(call objects_of,$(ENGINES_BENCH_SOURCES)))
 
 .PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch bench-flushes
-.PHONY: bench-backup bench-data
+.PHONY: bench-backup bench-data bench-overwrite
 .PHONY: bench-lob bench-blink bench-engines bench-dirs
 # Commits per second of the redo log, beside programs without one; ROUNDS=7.
 # Results: $(BUILD)/bench/log.json.
@@ -73,6 +73,9 @@ bench-mount: all $(addprefix $(BUILD)/bench/,floor meta stream report)
 # File contents, beside ext4 and XFS; ROUNDS=3.  Results: $(BUILD)/bench/data.json.
 bench-data: all $(addprefix $(BUILD)/bench/,stream report)
 	@BUILD=$(BUILD) bench/data.sh
+# Random overwrites of a large file; FILE_MIB=1024 WRITES=1000000: $(BUILD)/bench/overwrite.json.
+bench-overwrite: $(BUILD)/bench/overwrite
+	@$< $(BUILD)/bench
 # fio's jobs, verifying, on a fresh volume.
 bench-fio: all
 	@BUILD=$(BUILD) bench/fio.sh

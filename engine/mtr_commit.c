@@ -401,6 +401,9 @@ static void apply_put(struct mtr *m, struct leaf *leaf, const struct edit *edit)
 			  redo_insert(redo->body, effect.slot, edit->key.bytes, edit->key.len,
 				      value, edit->value_len));
 		tree_note_insert(leaf->frame, effect.slot);
+		if (leaf->index == INDEX_PURGE) /* INV-PURGE-2 */
+			atomic_fetch_add_explicit(&m->volume->purge_waiting, 1,
+						  memory_order_relaxed);
 	} else if (effect.old_len == edit->value_len) {
 		apply_patch(m, leaf, edit, effect.slot);
 	} else {
@@ -430,6 +433,9 @@ static void apply_leaf(struct mtr *m, struct leaf *leaf)
 			redo_page(&m->redo, leaf->frame, REC_DELETE,
 				  redo_delete(m->redo.body, effect.slot));
 			deleted = true;
+			if (leaf->index == INDEX_PURGE) /* INV-PURGE-2 */
+				atomic_fetch_sub_explicit(&m->volume->purge_waiting, 1,
+							  memory_order_relaxed);
 		}
 	}
 	for (int growing = 0; growing < 2; growing++) {

@@ -18,6 +18,13 @@
  * INV-PURGE-1: records are re-read under the latches by each step, so it does not
  * matter that the cursor's copy is old, nor that a writer drains a dead range at
  * the same time: whoever comes second finds the work done.
+ *
+ * INV-PURGE-2: volume->purge_waiting is the number of records in the queue: counted
+ * when the volume is opened, then changed by each commit under the latch of the leaf
+ * that it changes.
+ *
+ * INV-PURGE-3: whoever detaches faster than purge reclaims is slowed down to
+ * THREADS / PACE_NS a second, beyond PURGE_LAG_MAX records.
  */
 #include "engine/purge_internal.h"
 
@@ -30,6 +37,7 @@
 #include <stdlib.h>
 
 #define LINGER_NS 5000000ull
+#define PACE_NS 5000000ull
 #define RETRY_NS_MIN 100000000ull
 #define RETRY_NS_MAX 10000000000ull
 
@@ -38,6 +46,7 @@ struct purge {
 	struct latch latch;          /* RANK_LEAF */
 	struct purge_hooks hooks;    /* [lock: latch] */
 	_Atomic bool working;        /* a pass is under way */
+	_Atomic uint64_t in_use;     /* records that the last whole pass could not claim */
 	_Atomic unsigned interrupts; /* who wants passes to end early */
 	struct waitq idle;           /* whoever waits for one of these to fall */
 	_Atomic bool kicked, stopping;
@@ -50,7 +59,8 @@ struct purge {
 
 struct pass {
 	bool background;             /* ends early when the thread shall stop */
-	bool worked, skipped, interrupted;
+	bool worked, interrupted;
+	uint64_t skipped;            /* records */
 	int error;                   /* the first; the others are gone on with */
 };
 
@@ -148,7 +158,7 @@ static int work_on(struct purge *purge, uint64_t number, struct pass *pass)
 static void note_result(struct purge *purge, struct pass *pass, uint64_t number, int rc)
 {
 	if (rc == STEP_BUSY)
-		pass->skipped = true;
+		pass->skipped++;
 	if (rc >= 0)
 		return;
 	if (pass->error == 0)
@@ -215,6 +225,48 @@ static void run_pass(struct purge *purge, struct pass *pass)
 		note_result(purge, pass, 0, rc);
 	if (pass->error == 0)
 		atomic_store(&purge->complained, false);
+	if (rc == -BE_END)
+		atomic_store(&purge->in_use, pass->skipped);
+}
+
+/* As far as the queue can be read: what is damaged is met, and named, by a pass. */
+static void count_waiting(struct volume *volume)
+{
+	struct tree_cursor cursor;
+	uint64_t count = 0;
+	int rc = tree_cursor_open(&cursor, &volume->index[INDEX_PURGE], NULL, 0);
+
+	while (rc == 0 && (rc = tree_cursor_next(&cursor)) == 0)
+		count++;
+	tree_cursor_close(&cursor);
+	atomic_store(&volume->purge_waiting, (int64_t)count);
+}
+
+uint64_t purge_lag(const struct volume *volume)
+{
+	int64_t waiting = atomic_load_explicit(&volume->purge_waiting, memory_order_relaxed);
+
+	return waiting > 0 ? (uint64_t)waiting : 0;
+}
+
+static bool is_far_behind(const struct purge *purge)
+{
+	return purge_lag(purge->volume) > PURGE_LAG_MAX + atomic_load(&purge->in_use);
+}
+
+void purge_pace(struct volume *volume)
+{
+	struct purge *purge = volume->purge;
+	uint32_t ticket;
+
+	if (!purge || !purge->started || !is_far_behind(purge))
+		return;
+	latch_check_none_from(RANK_RENAME);
+	ticket = waitq_ticket(&purge->idle);
+	stat_add(&volume->stats, STAT_purge_paces, 1);
+	purge_kick(purge);
+	if (is_far_behind(purge))
+		waitq_wait(&purge->idle, ticket, PACE_NS);
 }
 
 static void pass_enter(struct purge *purge, bool interrupting)
@@ -241,7 +293,8 @@ static void run_passes(struct purge *purge, struct pass *pass)
 	bool worked = false;
 
 	do {
-		pass->worked = pass->skipped = pass->interrupted = false;
+		pass->worked = pass->interrupted = false;
+		pass->skipped = 0;
 		pass_enter(purge, false);
 		run_pass(purge, pass);
 		pass_leave(purge);
@@ -344,6 +397,7 @@ int purge_open(struct purge **out, struct volume *volume)
 	if (purge == NULL)
 		return -ENOMEM;
 	purge->volume = volume;
+	count_waiting(volume);
 	latch_init(&purge->latch, RANK_LEAF, 0);
 	*out = purge;
 	return 0;

@@ -34,6 +34,19 @@ void purge_stop(struct purge *purge);
 void purge_close(struct purge *purge);
 void purge_set_hooks(struct purge *purge, const struct purge_hooks *hooks);
 
+/*
+ * How far purge is behind: records that wait, those of files that are removed but
+ * in use among them.
+ */
+uint64_t purge_lag(const struct volume *volume);
+/*
+ * For who is about to detach something, holding nothing: while purge is more than
+ * PURGE_LAG_MAX records behind, what is in use apart, this waits for it a little.  So
+ * no load outruns purge for long, and none is stopped by one that cannot go on.
+ */
+#define PURGE_LAG_MAX 4096u
+void purge_pace(struct volume *volume);
+
 /* There may be work; never waits. */
 void purge_kick(struct purge *purge);
 /*

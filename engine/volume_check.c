@@ -10,6 +10,7 @@
 #include "engine/volume.h"
 
 #include "engine/pool.h"
+#include "engine/purge.h"
 #include "engine/tree_internal.h"
 
 #include <errno.h>
@@ -24,6 +25,7 @@ struct owners {
 	uint8_t *owned;        /* one bit a block of the groups */
 	uint32_t *left;        /* extents that each block still lacks; NULL: nothing is shared */
 	uint64_t blocks;       /* in the groups */
+	uint64_t purge_records;
 };
 
 static void printf_like(2, 3)
@@ -182,6 +184,7 @@ static void own_purge(struct owners *owners, const void *value, size_t len)
 	struct disk_purge purge;
 	struct disk_purge_extent extent;
 
+	owners->purge_records++;
 	if (len < sizeof(purge)) {
 		problem(owners->report, "purge record is too short");
 		return;
@@ -252,6 +255,9 @@ static int check_blocks(struct owners *owners)
 		check_shares(owners);
 	if (rc == 0)
 		rc = own_records(owners, INDEX_PURGE, own_purge);
+	if (rc == 0 && owners->purge_records != purge_lag(volume)) /* INV-PURGE-2 */
+		problem(owners->report, "%" PRIu64 " purge records, %" PRIu64 " are counted",
+			owners->purge_records, purge_lag(volume));
 	for (uint64_t g = 0; rc == 0 && g < geo->group_count; g++)
 		rc = compare_bitmap(owners, g);
 	return rc;

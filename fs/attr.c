@@ -184,6 +184,8 @@ int core_setattr(struct core *core, view_t view, uint64_t ino, unsigned set, str
 	if ((set & ~(unsigned)CORE_SET_KEPT_TIMES) == 0)
 		return core_getattr(core, view, ino, attr);
 	stat_add(&core->volume->stats, STAT_core_setattrs, 1);
+	if (set & CORE_SET_SIZE)
+		purge_pace(core->volume);
 	if (core_view(view) == 0 && is_for_nobody(core, &args))
 		return core->volume->options.read_only ? -EROFS : 0;
 	return core_change(core, view, set & CORE_SET_SIZE ? truncate_once : setattr_once, &args);

@@ -189,6 +189,7 @@ int core_unlink(struct core *core, view_t view, uint64_t parent, const char *nam
 	if (name_is_dot(name, name_len) || name_is_dot_dot(name, name_len))
 		return -EISDIR;
 	stat_add(&core->volume->stats, STAT_core_unlinks, 1);
+	purge_pace(core->volume);
 	return core_change(core, view, remove_once, &args);
 }
 
@@ -209,5 +210,6 @@ int core_rmdir(struct core *core, view_t view, uint64_t parent, const char *name
 	if (name_is_dot_dot(name, name_len))
 		return -ENOTEMPTY;
 	stat_add(&core->volume->stats, STAT_core_unlinks, 1);
+	purge_pace(core->volume);
 	return core_change(core, view, remove_once, &args);
 }

@@ -447,5 +447,6 @@ int core_rename(struct core *core, view_t view, uint64_t old_parent, const char 
 	if (rc)
 		return rc;
 	stat_add(&core->volume->stats, STAT_core_renames, 1);
+	purge_pace(core->volume);
 	return core_change(core, view, rename_once, &args);
 }

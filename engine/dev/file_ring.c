@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define RING_ENTRIES 64u /* slice of a batch: enough to fill an SSD's queue */
+#define RING_ENTRIES 256u /* slice of a batch: all of a scattered MiB */
 #define REAP_PAUSE_NS 1000000ull
 
 /* --- the pool of rings --------------------------------------------------- */

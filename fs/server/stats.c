@@ -4,6 +4,7 @@
  */
 #include "engine/archive.h"
 #include "engine/pool.h"
+#include "engine/purge.h"
 #include "engine/space.h"
 #include "fs/server/backup_serve.h"
 #include "fs/server/control.h"
@@ -109,6 +110,13 @@ static void add_inodes(cJSON *root, struct core *core)
 	add_number(object, "lookups", lookups);
 }
 
+static void add_purge(cJSON *root, struct volume *volume)
+{
+	cJSON *object = cJSON_AddObjectToObject(root, "purge");
+
+	add_number(object, "waiting", purge_lag(volume));
+}
+
 /* A volume opened read-only appends nothing. */
 static void add_log(cJSON *root, struct volume *volume)
 {
@@ -205,6 +213,7 @@ char *stats_json(struct server *server)
 	add_space(root, volume);
 	add_trim(root, volume);
 	add_inodes(root, server->core);
+	add_purge(root, volume);
 	add_log(root, volume);
 	add_archive(root, volume);
 	add_backup(root, server);
