@@ -130,6 +130,7 @@ struct explorer {
 	struct explore_seen *seen;  /* NULL: judge each state anew */
 	struct explore_totals *totals;
 	struct explore_place *place;
+	struct device *looked_at;   /* at each entry of the log; NULL: none */
 	bool thorough;
 	bool simple_first;      /* cuts in the order of explore_plan_sort_simple() */
 	bool show;              /* failures: print what was found and what is allowed */

@@ -67,7 +67,9 @@ static const char *const allocations[] = {
 	"zero % 3000 6000",  "zero % 100 20000",
 };
 
-enum sync_kind { SYNC_NONE, SYNC_FILE, SYNC_DIR, SYNC_ALL, SYNC_BACK, SYNC_KINDS };
+/* What follows an operation; the last two make nothing durable by intent. */
+enum sync_kind { SYNC_NONE, SYNC_FILE, SYNC_DIR, SYNC_ALL, SYNC_BACK, SYNC_EARLY, SYNC_PURGE,
+		 SYNC_KINDS };
 
 #define OPERATIONS_ROOM 400u
 
@@ -216,6 +218,12 @@ static void put_sync(FILE *out, const char *operation, enum sync_kind kind, bool
 		break;
 	case SYNC_BACK: /* and what was freed can be used again */
 		fputs("; purge; flush", out);
+		break;
+	case SYNC_EARLY:
+		fputs("; writeback", out);
+		break;
+	case SYNC_PURGE:
+		fputs("; purge; advance", out);
 		break;
 	default:
 		break;
