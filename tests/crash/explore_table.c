@@ -8,8 +8,8 @@
  * directories below.  The operations are every sensible choice of these for each verb,
  * with offsets at and beside the edges of blocks, of the inline limit and of the file.
  *
- * A workload of length n is n pairs of an operation and a way to sync behind it.  Its
- * number is that of the pairs, read as digits.
+ * A workload of length n is n pairs of an operation and a way to sync behind it: n digits
+ * of a number, which is the workload's own number times a step that spreads them.
  */
 #include "tests/crash/explore.h"
 
@@ -251,8 +251,7 @@ void explore_text(unsigned length, uint64_t n, char text[EXPLORE_TEXT_MAX])
 	FILE *out = fmemopen(text, EXPLORE_TEXT_MAX, "w");
 
 	check(out != NULL && n < explore_count(length));
-	if (length > 1)
-		n = spread(n, explore_count(length));
+	n = spread(n, explore_count(length));
 	for (unsigned i = 0; i < length; i++) {
 		uint64_t pair = n % ((uint64_t)t->count * SYNC_KINDS);
 		const char *operation = t->text[pair / SYNC_KINDS];
