@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the numbers about half, and a quarter, are workloads in which each operation does something. */
+/* In about half, and a quarter, of these numbers each operation has something to do. */
 #define LONG_PAIRS 110000u
 #define LONG_TRIPLES 20000u
 #define SHORT_SINGLES 700u
@@ -35,7 +35,8 @@
 static const char usage[] =
 	"usage: crash_explore [--long | --length N --from I --to K [--list]] [--jobs N]\n"
 	"                     [--progress FILE] [--log pwrite|dsync|mapped] [--thorough]\n"
-	"       crash_explore [--log pwrite|dsync|mapped] --replay TEXT [--cut EVENT:MODE:SEED[,...]]\n";
+	"       crash_explore [--log pwrite|dsync|mapped] --replay TEXT\n"
+	"                     [--cut EVENT:MODE:SEED[,...]]\n";
 
 struct arguments {
 	struct crash_medium medium;

@@ -343,7 +343,8 @@ static int make_written(struct world *w, struct oracle_op *op, const struct word
 static bool run_sync(const struct world *w, const char *statement, const struct words *words,
 		     int *rc)
 {
-	static const char *const others[] = {"purge", "writeback", "advance", "lap"};
+	static const char *const others[] = {"purge", "writeback", "checkpoint", "advance",
+					     "lap"};
 	uint32_t node;
 	bool known = script_is_sync(statement);
 

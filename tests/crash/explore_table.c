@@ -4,9 +4,10 @@
  * The tree before each: A (3 blocks, an xattr), B (inline), the directory D with A in
  * it (5 blocks) and the empty directory E; and H with files that nobody touches, so many
  * that the leaf in which new inodes come is full, and the next one splits it.  The log is
- * near the end of its lap, so that it wraps within most workloads.  What may be made: C, D/B, D/E/A, F and
- * directories below.  The operations are every sensible choice of these for each verb,
- * with offsets at and beside the edges of blocks, of the inline limit and of the file.
+ * near the end of its lap, so that it wraps within most workloads.  What may be made:
+ * C, D/B, D/E/A, F and directories below.  The operations are every sensible choice of
+ * these for each verb, with offsets at and beside the edges of blocks, of the inline limit
+ * and of the file.
  *
  * A workload of length n is n pairs of an operation and a way to sync behind it: n digits
  * of a number, which is the workload's own number times a step that spreads them.
@@ -214,7 +215,7 @@ static void put_sync(FILE *out, const char *operation, enum sync_kind kind, bool
 		fprintf(out, "; fsync %s", path);
 		break;
 	case SYNC_ALL:
-		fputs("; sync", out);
+		fputs("; sync; checkpoint", out);
 		break;
 	case SYNC_BACK: /* and what was freed can be used again */
 		fputs("; purge; flush", out);

@@ -306,6 +306,8 @@ int script_run(struct core *core, const char *statement)
 		return space_advance(volume->space), 0;
 	if (strcmp(w.verb, "writeback") == 0)
 		return flush_batch(volume->flusher, LSN_MAX, true, &written);
+	if (strcmp(w.verb, "checkpoint") == 0)
+		return flush_checkpoint(volume->flusher, 0);
 	if (strcmp(w.verb, "scrub") == 0)
 		return scrub(volume);
 	if (strcmp(w.verb, "resize") == 0)
