@@ -176,6 +176,7 @@ $(SERVER_TEST_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/libserver.a $(TES
 # same programs with a large TEST_SCALE.
 
 .PHONY: test test-unit test-model test-race test-crash test-fault test-fuzz test-mount soak
+.PHONY: crash-all mutants
 RUN_TESTS := BUILD=$(BUILD) TSAN=$(TSAN) tests/run.sh
 UNIT_TESTS := $(UNIT_PROGRAMS)
 MODEL_TESTS := $(call programs_of,$(call kind,model))
@@ -221,6 +222,20 @@ cov:
 cov-run: all $(MOUNT_TOOLS) $(filter $(BUILD)/%,$(TESTS))
 	@tests/coverage.sh $(BUILD) $(TESTS)
 
+# Workloads by the ten thousand, each cut everywhere; goes on from where it was interrupted.
+# JOBS=2 processes, nice'd.  See tests/crash/explore.h.
+JOBS ?= $(shell nproc)
+crash-all: $(BUILD)/tests/crash/crash_explore
+	@mkdir -p $(BUILD)/crash-all
+	@for log in pwrite dsync mapped; do \
+		nice $< --long --log $$log --jobs $(JOBS) \
+			--progress $(BUILD)/crash-all/$$log || exit 1; \
+	done
+
+# Mechanisms switched off one at a time: the test that each names must fail.
+mutants:
+	@CC='$(CC)' BUILD=$(BUILD) tests/mutants/run.sh $(MUTANTS)
+
 # --------------------------------------------------------- trying it out
 
 .PHONY: run stop
@@ -258,6 +273,8 @@ help:
 	@echo 'make test-unit    one kind: unit, model, race, crash, fault, fuzz, mount'
 	@echo 'make soak         the same programs for hours (TEST_SCALE=50)'
 	@echo 'make cov          which lines of engine, log and fsck the tests run (gcovr)'
+	@echo 'make crash-all    power cuts in tens of thousands of workloads; goes on where it was'
+	@echo 'make mutants      mechanisms switched off: does the test that should notice fail?'
 	@echo 'make all          the programs; objects: compile only; tests, bench: their programs'
 	@echo 'make install      into DESTDIR, PREFIX (/usr/local)'
 	@echo 'make lint format  layer and static checks; clang-format'

@@ -207,7 +207,7 @@ enum dev_cut_mode {
 	CUT_KEEP_ONE,    /* only the one chosen by `seed` */
 	CUT_SUBSET,      /* a random subset, from `seed` */
 	CUT_TORN,        /* a random subset of the 512-byte sectors of each, from `seed` */
-	CUT_TORN_ONE,    /* of the one chosen by `seed`; all others arrived */
+	CUT_TORN_ONE,    /* one chosen by `seed` arrived in part, all others as a whole */
 };
 /*
  * A state that a cut just before `event` may leave: writes before the last
@@ -232,7 +232,8 @@ void dev_record_start_pair(struct device *dev, struct device *other);
 size_t dev_record_before(struct device *dev, const struct device *other, size_t event);
 /*
  * Number of writes that a cut just before `event` may lose: seeds below it try each _ONE.
- * (CUT_TORN_ONE tears seed modulo this number; larger seeds tear it in other ways.)
+ * Of the write that CUT_TORN_ONE tears, a random subset of the sectors arrived; with
+ * this number added to the seed k times, its first k sectors.
  */
 size_t dev_record_undecided(struct device *dev, size_t event);
 /*

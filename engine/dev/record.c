@@ -543,7 +543,8 @@ struct state {
 	const struct memory_device *mem;
 	enum dev_cut_mode mode;
 	uint64_t random;
-	size_t chosen;           /* which of the undecided writes, for DROP_ONE and KEEP_ONE */
+	size_t chosen;           /* which of the undecided writes, for the modes with _ONE */
+	uint64_t sectors;        /* for TORN_ONE: so many of its first ones; 0: random ones */
 	size_t undecided_seen;
 	struct sparse contents;
 	bool deviates;           /* something was lost; until then `contents` is not in use */
@@ -593,13 +594,14 @@ static int redo_torn(struct state *state, const struct event *event)
 {
 	uint64_t at = event->offset;
 	uint64_t end = event->offset + event->len;
+	uint64_t torn_end = (at / SECTOR_SIZE + state->sectors) * SECTOR_SIZE;
 
 	while (at < end) {
 		uint64_t next = (at / SECTOR_SIZE + 1) * SECTOR_SIZE;
 		int error = 0;
 
 		next = next < end ? next : end;
-		if (next_random(&state->random) & 1)
+		if (state->sectors > 0 ? next <= torn_end : next_random(&state->random) & 1)
 			error = sparse_copy(&state->contents, &event->after, next - at, at);
 		if (error)
 			return error;
@@ -652,6 +654,7 @@ int dev_record_state(struct device *dev, size_t event, enum dev_cut_mode mode, u
 	latch_s(&mem->latch);
 	undecided = undecided_count_locked(mem, event);
 	state.chosen = undecided > 0 ? seed % undecided : 0;
+	state.sectors = undecided > 0 && mode == CUT_TORN_ONE ? seed / undecided : 0;
 	error = build_state_locked(&state, event);
 	unlatch_s(&mem->latch);
 	if (error)

@@ -1,7 +1,7 @@
 /*
  * The crash explorer: see explore.h.
  *
- *	crash_explore                       each operation alone, a sample of longer ones
+ *	crash_explore                       operations alone, a sample of longer ones
  *	crash_explore --long                what `make crash-all` runs; hours
  *	crash_explore --length N --from I --to K   workloads of one length by number
  *	crash_explore --list ...            the same, only their texts
@@ -10,7 +10,7 @@
  *
  *	--jobs N         processes (default 1)
  *	--progress FILE  slices that are done, to go on from after an interruption
- *	--log dsync|mapped   how the log gets to its medium
+ *	--log pwrite|dsync|mapped   how the log gets to its medium
  *	--thorough       in those of length 1 every cut, recovery at the start as well
  */
 #include "tests/crash/explore.h"
@@ -24,16 +24,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the numbers about half, and a quarter, are workloads in which each operation does something. */
+/* In about half, and a quarter, of these numbers each operation has something to do. */
 #define LONG_PAIRS 110000u
 #define LONG_TRIPLES 20000u
-#define SHORT_PAIRS 500u
-#define SHORT_TRIPLES 100u
+#define SHORT_SINGLES 700u
+#define SHORT_PAIRS 200u
+#define SHORT_TRIPLES 60u
+#define SHORT_MAPPED 80u
 
 static const char usage[] =
 	"usage: crash_explore [--long | --length N --from I --to K [--list]] [--jobs N]\n"
-	"                     [--progress FILE] [--log dsync|mapped] [--thorough]\n"
-	"       crash_explore [--log dsync|mapped] --replay TEXT [--cut EVENT:MODE:SEED[,...]]\n";
+	"                     [--progress FILE] [--log pwrite|dsync|mapped] [--thorough]\n"
+	"       crash_explore [--log pwrite|dsync|mapped] --replay TEXT\n"
+	"                     [--cut EVENT:MODE:SEED[,...]]\n";
 
 struct arguments {
 	struct crash_medium medium;
@@ -53,6 +56,9 @@ static bool number(const char *text, uint64_t *out)
 
 static bool set_medium(struct crash_medium *medium, const char *text)
 {
+	*medium = (struct crash_medium){.log_mode = LOG_MODE_AUTO};
+	if (strcmp(text, "pwrite") == 0)
+		return true;
 	if (strcmp(text, "dsync") == 0)
 		medium->log_mode = LOG_MODE_DSYNC;
 	else if (strcmp(text, "mapped") == 0)
@@ -139,7 +145,6 @@ static int replay(struct explorer *x, const struct arguments *a, const char *pro
 	x->place = &place;
 	x->show = true;
 	x->thorough = true;
-	x->seen = cuts ? NULL : explore_seen_new();
 	good = cuts ? explore_one(x, a->replay, cut, cuts) : explore_workload(x, a->replay);
 	printf("crash_explore: %" PRIu64 " states, %" PRIu64 " of them distinct, %zu events\n",
 	       totals.states, totals.distinct, place.events);
@@ -150,44 +155,74 @@ static int replay(struct explorer *x, const struct arguments *a, const char *pro
 	return !good;
 }
 
-int main(int argc, char **argv)
+/* One explorer, of one medium. */
+static int run_parts(const struct arguments *a, const struct explore_part *part, unsigned parts,
+		     const char *program)
+{
+	const struct explore_slices slices = {
+		.part = part,
+		.parts = parts,
+		.jobs = a->jobs,
+		.progress_path = a->progress,
+		.program = program,
+	};
+	struct explorer x;
+	int rc;
+
+	explorer_init(&x, &a->medium);
+	x.thorough = a->thorough || a->whole;
+	if (a->replay) {
+		rc = replay(&x, a, program);
+	} else {
+		x.seen = explore_seen_new();
+		rc = explore_slices_run(&x, &slices);
+		explore_seen_free(x.seen);
+	}
+	explorer_end(&x);
+	return rc;
+}
+
+static int run_short(struct arguments *a, const char *program)
 {
 	const unsigned scale = test_scale();
-	const struct explore_part some[] = {
-		{1, 0, explore_count(1)},
+	const struct explore_part part[] = {
+		{1, 0, scale > 1 ? explore_count(1) : SHORT_SINGLES},
 		{2, 0, (uint64_t)SHORT_PAIRS * scale},
 		{3, 0, (uint64_t)SHORT_TRIPLES * scale},
 	};
-	const struct explore_part most[] = {
-		{1, 0, explore_count(1)}, {2, 0, LONG_PAIRS}, {3, 0, LONG_TRIPLES}};
-	struct explore_slices slices = {.part = some, .parts = 3, .program = argv[0]};
+	const struct explore_part mapped[] = {{1, 0, SHORT_MAPPED * (scale < 10 ? scale : 10)}};
+	int rc = run_parts(a, part, 3, program);
+
+	if (rc)
+		return rc;
+	check(set_medium(&a->medium, "mapped"));
+	return run_parts(a, mapped, 1, program);
+}
+
+/* Other media than the usual one: the shortest, and fewer of the others. */
+static int run_long(struct arguments *a, const char *program)
+{
+	const unsigned share = a->medium.log_mode == LOG_MODE_AUTO ? 1 : 10;
+	const struct explore_part part[] = {
+		{1, 0, explore_count(1)}, {2, 0, LONG_PAIRS / share}, {3, 0, LONG_TRIPLES / share}};
+
+	return run_parts(a, part, 3, program);
+}
+
+int main(int argc, char **argv)
+{
 	struct explore_part given;
-	struct explorer x;
 	struct arguments a;
-	int rc;
 
 	message_quiet(LOG_CRIT);
 	if (!parse(&a, argc, argv))
 		return fputs(usage, stderr), 2;
 	if (a.list)
 		return list(&a);
-	explorer_init(&x, &a.medium);
-	x.thorough = a.thorough || a.whole;
-	slices.jobs = a.jobs;
-	slices.progress_path = a.progress;
-	given = (struct explore_part){a.length, a.from, a.to};
 	if (a.whole)
-		slices.part = most;
-	if (a.length) {
-		slices.part = &given;
-		slices.parts = 1;
-	}
-	if (a.replay) {
-		rc = replay(&x, &a, argv[0]);
-	} else {
-		x.seen = explore_seen_new();
-		rc = explore_slices_run(&x, &slices);
-	}
-	explorer_end(&x);
-	return rc;
+		return run_long(&a, argv[0]);
+	if (!a.length && !a.replay)
+		return run_short(&a, argv[0]);
+	given = (struct explore_part){a.length, a.from, a.to};
+	return run_parts(&a, &given, 1, argv[0]);
 }

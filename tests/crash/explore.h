@@ -41,8 +41,8 @@ unsigned explore_operations(void);
 /* Workloads of so many operations, each with one of the ways to sync behind it. */
 uint64_t explore_count(unsigned length);
 /*
- * The text of number n: of length 1 in order, of others spread evenly over all, so that
- * any range of numbers is a sample.
+ * The text of number n.  Numbers are spread evenly over all workloads of a length, so that
+ * any range of them is a sample.
  */
 void explore_text(unsigned length, uint64_t n, char text[EXPLORE_TEXT_MAX]);
 
@@ -100,6 +100,7 @@ bool explore_cut_parse(struct explore_cut *cut, const char *text, const char **e
 /* Shared by all processes that are forked after it was made. */
 struct explore_seen;
 struct explore_seen *explore_seen_new(void);
+void explore_seen_free(struct explore_seen *seen);
 /* 0: not seen. */
 uint64_t explore_seen_find(struct explore_seen *seen, uint64_t state);
 void explore_seen_add(struct explore_seen *seen, uint64_t state, uint64_t contents);
@@ -130,6 +131,7 @@ struct explorer {
 	struct explore_seen *seen;  /* NULL: judge each state anew */
 	struct explore_totals *totals;
 	struct explore_place *place;
+	struct device *looked_at;   /* at each entry of the log; NULL: none */
 	bool thorough;
 	bool simple_first;      /* cuts in the order of explore_plan_sort_simple() */
 	bool show;              /* failures: print what was found and what is allowed */

@@ -14,6 +14,8 @@
 #include <string.h>
 
 #define SINGLES_MAX 48u /* of a group: more, such as the lines of a map, are sampled evenly */
+#define FEW_WRITES 4u   /* of these each is torn behind each of its first sectors */
+#define SECTORS_MAX 9u
 #define SUBSETS 3u      /* of a whole group, for each of the two modes */
 
 static void add(struct explore_plan *plan, size_t event, enum dev_cut_mode mode, uint64_t seed)
@@ -26,8 +28,7 @@ static void add(struct explore_plan *plan, size_t event, enum dev_cut_mode mode,
 	plan->cut[plan->count++] = (struct explore_cut){event, mode, seed};
 }
 
-static void add_whole_group(struct explore_plan *plan, size_t event, size_t undecided,
-			    bool thorough)
+static void add_whole_group(struct explore_plan *plan, size_t event, size_t undecided)
 {
 	size_t step = 1 + undecided / SINGLES_MAX;
 
@@ -35,8 +36,9 @@ static void add_whole_group(struct explore_plan *plan, size_t event, size_t unde
 		add(plan, event, CUT_DROP_ONE, i);
 		add(plan, event, CUT_KEEP_ONE, i);
 		add(plan, event, CUT_TORN_ONE, i);
-		if (thorough)
-			add(plan, event, CUT_TORN_ONE, i + undecided);
+		/* Such as a group of the log: entries that arrived, and others that did not. */
+		for (size_t k = 1; k <= SECTORS_MAX && undecided <= FEW_WRITES; k++)
+			add(plan, event, CUT_TORN_ONE, i + k * undecided);
 	}
 	for (uint64_t seed = 0; seed < SUBSETS; seed++) {
 		add(plan, event, CUT_SUBSET, event * 101 + seed);
@@ -66,7 +68,7 @@ void explore_plan_make(struct explore_plan *plan, struct device *dev, size_t fir
 			continue;
 		add(plan, event, CUT_DROP_ALL, 0);
 		if (ends || thorough)
-			add_whole_group(plan, event, undecided, thorough);
+			add_whole_group(plan, event, undecided);
 		else
 			add_within_group(plan, event, undecided);
 	}

@@ -343,12 +343,15 @@ static int make_written(struct world *w, struct oracle_op *op, const struct word
 static bool run_sync(const struct world *w, const char *statement, const struct words *words,
 		     int *rc)
 {
+	static const char *const others[] = {"purge", "writeback", "checkpoint", "advance",
+					     "lap"};
 	uint32_t node;
+	bool known = script_is_sync(statement);
 
-	if (strcmp(words->verb, "lap") == 0)
-		return true;
-	if (strcmp(words->verb, "purge") != 0 && !script_is_sync(statement))
-		return false;
+	for (size_t i = 0; i < array_count(others); i++)
+		known = known || strcmp(words->verb, others[i]) == 0;
+	if (!known || strcmp(words->verb, "lap") == 0)
+		return known;
 	if (words->p[0] && !is_path(words->p) && strcmp(words->p, ".") != 0)
 		return false;
 	if (words->p[0])

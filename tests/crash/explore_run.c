@@ -32,6 +32,15 @@ static void still_random(const struct os *os, void *buf, size_t len)
 	memset(buf, 0x5a, len);
 }
 
+/* A mapped log shows each entry on its way, as it would be if the power failed between two. */
+static void look(const struct os *os, const char *name)
+{
+	struct device *dev = ((struct explorer *)os->priv)->looked_at;
+
+	if (dev && strcmp(name, "log:copied") == 0)
+		dev_record_look(dev);
+}
+
 static struct os still_os;
 
 void explorer_init(struct explorer *x, const struct crash_medium *medium)
@@ -40,6 +49,8 @@ void explorer_init(struct explorer *x, const struct crash_medium *medium)
 	still_os = os_linux;
 	still_os.realtime = still_realtime;
 	still_os.random_bytes = still_random;
+	still_os.point = look;
+	still_os.priv = x;
 	os_set_current(&still_os);
 	x->base = crash_prepare(explore_setup, medium);
 	dev_record_start(x->base);
@@ -116,6 +127,8 @@ static bool record(struct run *run)
 	if (crash_open(run->dev, &run->x->medium, &run->volume, &run->core))
 		return wrong(run, "the volume does not mount at the start");
 	run->opened = dev_record_count(run->dev);
+	still_os.priv = run->x;
+	run->x->looked_at = run->x->medium.pmem ? run->dev : NULL;
 	for (unsigned i = 0; i < run->script.count && good; i++) {
 		const char *statement = run->script.statement[i];
 		int rc = script_run(run->core, statement);
@@ -127,6 +140,7 @@ static bool record(struct run *run)
 	/* Write everything back, so that cuts in that are tried as well. */
 	if (good && script_run(run->core, "flush"))
 		good = wrong(run, "the volume cannot be written back");
+	run->x->looked_at = NULL;
 	dev_record_stop(run->dev);
 	run->x->place->events = dev_record_count(run->dev);
 	return good;

@@ -29,6 +29,11 @@ struct explore_seen *explore_seen_new(void)
 	return seen;
 }
 
+void explore_seen_free(struct explore_seen *seen)
+{
+	munmap(seen, sizeof(*seen));
+}
+
 uint64_t explore_seen_find(struct explore_seen *seen, uint64_t state)
 {
 	for (uint64_t i = 0; i < PROBES_MAX; i++) {

@@ -7,10 +7,12 @@
 
 #include "tests/lib/script.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,6 +41,7 @@ static bool try_text(const struct explorer *x, struct shared *shared, const char
 		own.thorough = true;
 		own.simple_first = true;
 		check(freopen("/dev/null", "w", stderr) != NULL);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		alarm(TRY_SECONDS);
 		_exit(explore_workload(&own, text) ? 0 : 1);
 	}

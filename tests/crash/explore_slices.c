@@ -15,10 +15,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -211,8 +213,11 @@ static void start(struct slices *s, struct worker *worker)
 	fflush(stdout);
 	pid = fork();
 	check(pid >= 0);
-	if (pid == 0)
+	if (pid == 0) {
+		/* Whoever ends the parent means all of it. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		_exit(work(s, worker));
+	}
 	worker->pid = pid; /* in memory that the child sees as well */
 }
 
@@ -342,7 +347,9 @@ int explore_slices_run(const struct explorer *x, const struct explore_slices *or
 	if (order->progress_path && read_progress(&s, order->progress_path))
 		return 1;
 	supervise(&s);
-	print_totals(&s, "crash_explore");
+	print_totals(&s, x->medium.pmem ? "crash_explore, mapped log"
+			 : x->medium.log_mode == LOG_MODE_DSYNC ? "crash_explore, dsync log"
+								: "crash_explore");
 	if (s.progress >= 0)
 		close(s.progress);
 	munmap(s.shared, bytes);

@@ -4,12 +4,13 @@
  * The tree before each: A (3 blocks, an xattr), B (inline), the directory D with A in
  * it (5 blocks) and the empty directory E; and H with files that nobody touches, so many
  * that the leaf in which new inodes come is full, and the next one splits it.  The log is
- * near the end of its lap, so that it wraps within most workloads.  What may be made: C, D/B, D/E/A, F and
- * directories below.  The operations are every sensible choice of these for each verb,
- * with offsets at and beside the edges of blocks, of the inline limit and of the file.
+ * near the end of its lap, so that it wraps within most workloads.  What may be made:
+ * C, D/B, D/E/A, F and directories below.  The operations are every sensible choice of
+ * these for each verb, with offsets at and beside the edges of blocks, of the inline limit
+ * and of the file.
  *
- * A workload of length n is n pairs of an operation and a way to sync behind it.  Its
- * number is that of the pairs, read as digits.
+ * A workload of length n is n pairs of an operation and a way to sync behind it: n digits
+ * of a number, which is the workload's own number times a step that spreads them.
  */
 #include "tests/crash/explore.h"
 
@@ -67,7 +68,9 @@ static const char *const allocations[] = {
 	"zero % 3000 6000",  "zero % 100 20000",
 };
 
-enum sync_kind { SYNC_NONE, SYNC_FILE, SYNC_DIR, SYNC_ALL, SYNC_BACK, SYNC_KINDS };
+/* What follows an operation; the last two make nothing durable by intent. */
+enum sync_kind { SYNC_NONE, SYNC_FILE, SYNC_DIR, SYNC_ALL, SYNC_BACK, SYNC_EARLY, SYNC_PURGE,
+		 SYNC_KINDS };
 
 #define OPERATIONS_ROOM 400u
 
@@ -212,10 +215,16 @@ static void put_sync(FILE *out, const char *operation, enum sync_kind kind, bool
 		fprintf(out, "; fsync %s", path);
 		break;
 	case SYNC_ALL:
-		fputs("; sync", out);
+		fputs("; sync; checkpoint", out);
 		break;
 	case SYNC_BACK: /* and what was freed can be used again */
 		fputs("; purge; flush", out);
+		break;
+	case SYNC_EARLY:
+		fputs("; writeback", out);
+		break;
+	case SYNC_PURGE:
+		fputs("; purge; advance", out);
 		break;
 	default:
 		break;
@@ -243,8 +252,7 @@ void explore_text(unsigned length, uint64_t n, char text[EXPLORE_TEXT_MAX])
 	FILE *out = fmemopen(text, EXPLORE_TEXT_MAX, "w");
 
 	check(out != NULL && n < explore_count(length));
-	if (length > 1)
-		n = spread(n, explore_count(length));
+	n = spread(n, explore_count(length));
 	for (unsigned i = 0; i < length; i++) {
 		uint64_t pair = n % ((uint64_t)t->count * SYNC_KINDS);
 		const char *operation = t->text[pair / SYNC_KINDS];

@@ -1,7 +1,7 @@
 #include "tests/lib/script.h"
 
 #include "engine/base/crc32c.h"
-#include "engine/flush.h"
+#include "engine/flush_internal.h"
 #include "engine/grow.h"
 #include "engine/log_resize.h"
 #include "engine/purge.h"
@@ -333,6 +333,7 @@ int script_run(struct core *core, const char *statement)
 						"rename", "exchange", "tmplink"};
 	static const char *const with_q[] = {"symlink", "link", "rename", "exchange", "setx",
 					     "rmx", "copy"};
+	struct batch_result written;
 	const char *rest;
 	int at = 0;
 
@@ -344,6 +345,12 @@ int script_run(struct core *core, const char *statement)
 		return flush_everything(volume->flusher);
 	if (strcmp(w.verb, "purge") == 0)
 		return purge_drain(volume->purge, NULL);
+	if (strcmp(w.verb, "advance") == 0)
+		return space_advance(volume->space), 0;
+	if (strcmp(w.verb, "writeback") == 0)
+		return flush_batch(volume->flusher, LSN_MAX, true, &written);
+	if (strcmp(w.verb, "checkpoint") == 0)
+		return flush_checkpoint(volume->flusher, 0);
 	if (strcmp(w.verb, "scrub") == 0)
 		return scrub(volume);
 	if (strcmp(w.verb, "resize") == 0)

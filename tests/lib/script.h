@@ -12,6 +12,9 @@
  *	hold P | drop P          keep a look-up (as an open file does), forget it
  *	fsync P | fdatasync P | sync   durable: everything before
  *	flush | purge            write back and checkpoint; reclaim
+ *	writeback                write pages back, as a pool that needs frames does
+ *	checkpoint               as far as what was written back allows
+ *	advance                  what was freed becomes free to use, as far as it may
  *	scrub                    flush, and zero what the log no longer needs
  *	resize KIB               another size for the log
  *	grow KIB                 another size for the volume

@@ -579,6 +579,68 @@ Test(record, torn)
 	dev_close(dev);
 }
 
+/* One write of many in part: each of its prefixes, or a mixture; all others whole. */
+Test(record, one_torn)
+{
+	struct device *dev = record_history();
+
+	for (size_t cut = 0; cut <= HISTORY_MAX; cut++) {
+		size_t undecided = dev_record_undecided(dev, cut), chosen = undecided / 2;
+		size_t first = flushed_before(cut), event = first + chosen;
+		size_t sectors;
+
+		/* What lies below the chosen one must not be covered by later ones. */
+		if (undecided == 0 || chosen != undecided - 1)
+			continue;
+		sectors = history[event].offset / 512;
+		sectors = (history[event].offset + history[event].len + 511) / 512 - sectors;
+		for (size_t k = 1; k <= sectors + 1; k++) {
+			unsigned char expected[DISK_BYTES], lost[DISK_BYTES], actual[DISK_BYTES];
+			size_t from = (history[event].offset / 512 + k) * 512;
+			struct device *state;
+			bool varies;
+
+			apply(expected, cut, UINT64_MAX);
+			apply(lost, cut, ~(1ull << chosen));
+			if (from < DISK_BYTES)
+				memcpy(expected + from, lost + from, DISK_BYTES - from);
+			cr_assert_eq(dev_record_state(dev, cut, CUT_TORN_ONE,
+						      chosen + k * undecided, &state, &varies), 0);
+			cr_assert_eq(dev_read(state, actual, DISK_BYTES, 0), 0);
+			cr_assert_eq(memcmp(actual, expected, DISK_BYTES), 0);
+			dev_close(state);
+		}
+	}
+	dev_close(dev);
+}
+
+static void note_difference(void *arg, uint64_t block, const void *here, const void *there)
+{
+	static const unsigned char zeros[4096];
+
+	if (memcmp(here ? here : zeros, there ? there : zeros, 4096) != 0)
+		*(uint64_t *)arg |= 1ull << block;
+}
+
+Test(memory, compared)
+{
+	struct device *dev = open_memory(1 << 20), *other;
+	uint64_t differing = 0;
+
+	cr_assert_eq(dev_write(dev, "one", 3, 5 * 4096), 0);
+	dev_record_start(dev);
+	cr_assert_eq(dev_record_cut(dev, 0, &other), 0);
+	dev_memory_compare(dev, other, note_difference, &differing);
+	cr_assert_eq(differing, 0);
+	cr_assert_eq(dev_write(dev, "one", 3, 5 * 4096), 0);
+	cr_assert_eq(dev_write(dev, "two", 3, 6 * 4096), 0);
+	cr_assert_eq(dev_write(other, "three", 5, 50 * 4096), 0);
+	dev_memory_compare(dev, other, note_difference, &differing);
+	cr_assert_eq(differing, 1ull << 6 | 1ull << 50);
+	dev_close(other);
+	dev_close(dev);
+}
+
 Test(record, states_can_be_recorded)
 {
 	struct device *dev = record_history();
