@@ -49,8 +49,9 @@ static struct climate draw_climate(struct sim *sim)
 	c.log_pages = ONE_OF(sim, 256, 256, 512);
 	c.clients = 1 + (unsigned)sim_below(sim, CLIENTS_MAX);
 	c.file_bytes = ONE_OF(sim, 5000, 20000, 20000, 70000);
-	c.crowd = (uint32_t)ONE_OF(sim, 16, 128, 512, CROWD_MAX);
-	c.crowd_full = !c.may_fill && sim_below(sim, 4) == 0;
+	c.crowd = (uint32_t)ONE_OF(sim, 16, 128, 1024, CROWD_MAX);
+	c.crowd_digits = (int)ONE_OF(sim, 1, 1, 110);
+	c.crowd_full = !c.may_fill && sim_below(sim, 6) == 0;
 	c.background = sim_below(sim, 8) != 0;
 	c.cuts = kind >= 1;
 	c.errors = kind >= 4;
@@ -225,6 +226,12 @@ static void count_stats(struct world *w)
 {
 	for (unsigned i = 0; i < STAT_COUNT; i++)
 		w->tally.stat[i] += stat_read(&w->volume->stats, (enum stat_id)i);
+	if (w->climate.flips)
+		return;
+	if (stat_read(&w->volume->stats, STAT_corruptions))
+		world_fail(w, "damage that nobody has done", 1, 0); /* INV-WORLD-7 */
+	if (stat_read(&w->volume->stats, STAT_lob_crc_errors))
+		world_fail(w, "a checksum that nobody has spoilt", 1, 0);
 }
 
 /* true: what was not durable may be lost. */
@@ -266,6 +273,7 @@ static void live(struct world *w, uint64_t operations)
 	if (crashed)
 		judge_survivors(w);
 	contest_reopened(w->contest, crashed);
+	register_reopened(w->reg, crashed);
 	if (sim_below(w->sim, 4) == 0)
 		check_volume(w);
 	medium_be_ideal(w->medium, false);
@@ -292,13 +300,13 @@ static void format(struct world *w)
 	medium_be_ideal(w->medium, false);
 }
 
-static uint64_t make_directory(struct world *w, const char *name)
+static uint64_t make_one(struct world *w, const char *name, uint32_t type)
 {
 	static const struct core_cred cred = {0};
 	struct core_attr attr;
 
 	demand(w, core_create(w->core, VIEW_BASE, &cred, INO_ROOT, name, strlen(name),
-			      S_IFDIR | 0755, 0, &attr), name);
+			      type | 0755, 0, &attr), name);
 	core_forget(w->core, attr.ino, 1);
 	return attr.ino;
 }
@@ -314,14 +322,15 @@ static void begin(struct world *w)
 	sim_set_temper(w->sim, &temper);
 	open_volume(w);
 	medium_be_ideal(w->medium, true);
-	w->crowd_dir = make_directory(w, "crowd");
-	w->contest_dir = make_directory(w, "contest");
+	w->crowd_dir = make_one(w, "crowd", S_IFDIR);
+	w->contest_dir = make_one(w, "contest", S_IFDIR);
 	for (unsigned i = 0; i < w->climate.clients; i++) {
 		w->client[i] = client_new(w, i);
 		if (w->climate.crowd_full)
 			crowd_fill(w->client[i]);
 	}
 	w->contest = contest_new(w);
+	w->reg = register_new(w, make_one(w, "register", S_IFREG));
 	demand(w, core_fsync(w->core, VIEW_BASE, INO_ROOT, false), "fsync");
 	medium_be_ideal(w->medium, false);
 }
@@ -333,6 +342,7 @@ static void end(struct world *w)
 	close_volume(w);
 	check_by_fsck(w);
 	contest_free(w->contest);
+	free(w->reg);
 	medium_free(w->medium);
 	for (unsigned i = 0; i < w->climate.clients; i++)
 		client_free(w->client[i]);
