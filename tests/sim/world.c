@@ -15,8 +15,8 @@
 
 noreturn void world_fail(const struct world *w, const char *what, int64_t got, int64_t want)
 {
-	fprintf(stderr, "%s: got %" PRId64 ", want %" PRId64 " (operation %" PRIu64 ", life %" PRIu64
-		")\n", what, got, want, w->tally.operations, w->tally.lives);
+	fprintf(stderr, "%s: got %" PRId64 ", want %" PRId64 " (operation %" PRIu64
+		", life %" PRIu64 ")\n", what, got, want, w->tally.operations, w->tally.lives);
 	sim_print(w->sim);
 	abort();
 }
@@ -124,7 +124,14 @@ static int open_once(struct world *w)
 	return 0;
 }
 
-/* INV-WORLD-5 */
+static bool had_trouble(const struct medium *medium)
+{
+	struct medium_seen seen = medium_seen(medium);
+
+	return medium_is_cut(medium) || seen.read_errors + seen.write_errors + seen.flush_errors;
+}
+
+/* INV-WORLD-8 */
 static void open_volume(struct world *w)
 {
 	int rc = -EIO;
@@ -139,9 +146,7 @@ static void open_volume(struct world *w)
 		if (rc == 0)
 			break;
 		w->tally.opens_failed++;
-		if (rc != -EIO || (!medium_is_cut(w->medium) && !medium_seen(w->medium).read_errors &&
-				   !medium_seen(w->medium).write_errors &&
-				   !medium_seen(w->medium).flush_errors))
+		if (rc != -EIO || !had_trouble(w->medium))
 			world_fail(w, "open", rc, 0);
 		medium_cut(w->medium);
 	}
@@ -234,6 +239,27 @@ static void count_stats(struct world *w)
 		world_fail(w, "a checksum that nobody has spoilt", 1, 0);
 }
 
+/* INV-WORLD-5 */
+static void look_at_failed(struct world *w)
+{
+	static const struct core_cred cred = {0};
+	struct core_attr attr;
+	int rc;
+
+	medium_be_ideal(w->medium, true);
+	for (unsigned i = 0; i < w->climate.clients; i++) {
+		(void)play_digest(&w->client[i]->play);
+		(void)crowd_list(w->client[i]);
+	}
+	rc = core_create(w->core, VIEW_BASE, &cred, INO_ROOT, "x", 1, S_IFREG, 0, &attr);
+	if (rc != -EIO)
+		world_fail(w, "a change of a failed volume", rc, -EIO);
+	rc = core_fsync(w->core, VIEW_BASE, INO_ROOT, false);
+	if (rc != -EIO)
+		world_fail(w, "fsync of a failed volume", rc, -EIO);
+	medium_be_ideal(w->medium, false);
+}
+
 /* true: what was not durable may be lost. */
 static bool end_life(struct world *w)
 {
@@ -242,6 +268,8 @@ static bool end_life(struct world *w)
 
 	count_stats(w);
 	w->tally.failures += failed;
+	if (failed)
+		look_at_failed(w);
 	if (!failed && !medium_is_cut(w->medium) && sim_below(w->sim, 3) == 0) {
 		close_volume(w);
 		return false;
@@ -361,8 +389,8 @@ uint64_t world_run(uint64_t seed, uint64_t operations, struct tally *tally, bool
 		before = w->tally.operations;
 		live(w, 50 + sim_below(w->sim, 4000));
 		if (verbose)
-			fprintf(stderr, "life %" PRIu64 ": %" PRIu64 " operations, digest %016" PRIx64
-				"\n", w->tally.lives, w->tally.operations - before,
+			fprintf(stderr, "life %" PRIu64 ": %" PRIu64 " operations, digest %016"
+				PRIx64 "\n", w->tally.lives, w->tally.operations - before,
 				sim_digest(w->sim));
 	}
 	digest = sim_digest(w->sim);

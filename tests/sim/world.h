@@ -15,13 +15,14 @@
  * INV-WORLD-3: an operation that was under way at the crash, or got -EIO by it, is
  * there wholly or not at all.
  * INV-WORLD-4: names that several clients change at once change in some one order
- * that explains all results (contest.c); a file that
- * several write at once is always one of its versions (register.c).
+ * that explains all results (contest.c); a file that several write at once is always
+ * one of its versions (register.c).
  * INV-WORLD-5: a volume that could not be written any more goes on reading, and its
  * changes fail, until it is opened anew.
+ * INV-WORLD-6: -EIO, to anybody, has a cause on the medium.
  * INV-WORLD-7: nothing on a volume looks damaged but by a flipped bit: no checksum
  * fails, no structure is wrong, not even to somebody who then tries again.
- * INV-WORLD-6: a volume opens after any crash, once errors have stopped; whole, by
+ * INV-WORLD-8: a volume opens after any crash, once errors have stopped; whole, by
  * the engine's check and by fsck's.
  */
 #ifndef BLINKFS_TESTS_WORLD_H
