@@ -175,8 +175,8 @@ $(SERVER_TEST_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/libserver.a $(TES
 # A program run without arguments is short (see tests/README.md); soak runs the
 # same programs with a large TEST_SCALE.
 
-.PHONY: test test-unit test-model test-race test-crash test-fault test-fuzz test-mount soak
-.PHONY: crash-all mutants
+.PHONY: test test-unit test-model test-race test-crash test-fault test-fuzz test-sim test-mount soak
+.PHONY: sim sim-soak crash-all mutants
 RUN_TESTS := BUILD=$(BUILD) TSAN=$(TSAN) tests/run.sh
 UNIT_TESTS := $(UNIT_PROGRAMS)
 MODEL_TESTS := $(call programs_of,$(call kind,model))
@@ -184,14 +184,16 @@ RACE_TESTS := $(call programs_of,$(call kind,race))
 CRASH_TESTS := $(call programs_of,$(call kind,crash))
 FAULT_TESTS := $(call programs_of,$(call kind,fault))
 FUZZ_TESTS := $(call programs_of,$(call kind,fuzz))
+SIM_TESTS := $(call programs_of,$(call kind,sim))
 
 ifdef TSAN
 TESTS := $(RACE_TESTS)
 else ifdef SAN
-TESTS := $(UNIT_TESTS) $(MODEL_TESTS) $(CRASH_TESTS) $(FAULT_TESTS) $(FUZZ_TESTS) $(MOUNT_SCRIPTS)
+TESTS := $(UNIT_TESTS) $(MODEL_TESTS) $(CRASH_TESTS) $(FAULT_TESTS) $(FUZZ_TESTS) $(SIM_TESTS) \
+	$(MOUNT_SCRIPTS)
 else
 TESTS := $(UNIT_TESTS) $(MODEL_TESTS) $(RACE_TESTS) $(CRASH_TESTS) $(FAULT_TESTS) $(FUZZ_TESTS) \
-	$(MOUNT_SCRIPTS)
+	$(SIM_TESTS) $(MOUNT_SCRIPTS)
 endif
 
 test: $(if $(TSAN),,all $(MOUNT_TOOLS)) $(filter $(BUILD)/%,$(TESTS))
@@ -208,9 +210,20 @@ test-fault: $(FAULT_TESTS)
 	@$(RUN_TESTS) $^
 test-fuzz: $(FUZZ_TESTS)
 	@$(RUN_TESTS) $^
+test-sim: $(SIM_TESTS)
+	@$(RUN_TESTS) $^
 test-mount: all $(MOUNT_TOOLS)
 	@$(RUN_TESTS) $(MOUNT_SCRIPTS)
-soak: all $(MOUNT_TOOLS) $(MODEL_TESTS) $(RACE_TESTS) $(CRASH_TESTS) $(FAULT_TESTS) $(FUZZ_TESTS)
+# One run again: same seed, same run.  SIM_VERBOSE=1 says more.  sim-soak: one seed after the other.
+SEED ?= 1
+OPS ?= 20000
+MINUTES ?= 10
+sim: $(SIM_TESTS)
+	@$(BUILD)/tests/sim/sim_core $(SEED) $(OPS)
+sim-soak: $(SIM_TESTS)
+	@$(BUILD)/tests/sim/sim_core -m $(MINUTES) $(SEED) $(OPS)
+soak: all $(MOUNT_TOOLS) $(MODEL_TESTS) $(RACE_TESTS) $(CRASH_TESTS) $(FAULT_TESTS) $(FUZZ_TESTS) \
+		$(SIM_TESTS)
 	@TEST_SCALE=$${TEST_SCALE:-50} TEST_TIMEOUT=$${TEST_TIMEOUT:-14400} $(RUN_TESTS) \
 		$(filter $(BUILD)/%,$(filter-out $(PROGRAMS) $(MOUNT_TOOLS),$^)) $(MOUNT_SCRIPTS)
 
@@ -270,11 +283,12 @@ help:
 	@echo 'make run          build, format ./blinkfs.img, mount it on ./mnt'
 	@echo 'make stop         unmount it again'
 	@echo 'make test         all tests, short (SAN=1: under ASan+UBSan, TSAN=1: races under TSan)'
-	@echo 'make test-unit    one kind: unit, model, race, crash, fault, fuzz, mount'
+	@echo 'make test-unit    one kind: unit, model, race, crash, fault, fuzz, sim, mount'
 	@echo 'make soak         the same programs for hours (TEST_SCALE=50)'
 	@echo 'make cov          which lines of engine, log and fsck the tests run (gcovr)'
 	@echo 'make crash-all    power cuts in tens of thousands of workloads; goes on where it was'
 	@echo 'make mutants      mechanisms switched off: does the test that should notice fail?'
+	@echo 'make sim          one run of the simulation: SEED=, OPS=; sim-soak: seeds for MINUTES='
 	@echo 'make all          the programs; objects: compile only; tests, bench: their programs'
 	@echo 'make install      into DESTDIR, PREFIX (/usr/local)'
 	@echo 'make lint format  layer and static checks; clang-format'

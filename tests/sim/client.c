@@ -300,8 +300,10 @@ static void step(struct client *c)
 		peek(c);
 	else if (kind < 190)
 		think(c);
-	else if (kind < 250)
+	else if (kind < 240)
 		contest_step(c->world->contest, c);
+	else if (kind < 270)
+		register_step(c->world->reg, c);
 	else if (kind < 500)
 		crowd_step(c);
 	else

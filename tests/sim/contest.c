@@ -202,7 +202,8 @@ static void print_segment(const struct contest *c)
 
 		fprintf(stderr, "contest: %" PRIu64 " to %" PRIu64 ": action %d, name %u, %u, "
 			"flags %u: %d, inode %" PRIu64 "%s\n", a->began, a->ended, a->action,
-			a->name, a->name2, a->flags, a->result, a->ino, a->maybe ? ", cut off" : "");
+			a->name, a->name2, a->flags, a->result, a->ino,
+			a->maybe ? ", cut off" : "");
 	}
 }
 

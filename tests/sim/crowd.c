@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define NAME_BYTES 32u
+#define NAME_BYTES 128u
 
 static const struct core_cred cred = {.uid = 1, .gid = 1};
 
@@ -36,7 +36,8 @@ uint64_t crowd_digest(const struct crowd *crowd)
 
 static size_t name_of(const struct client *c, char name[NAME_BYTES], uint32_t i)
 {
-	return (size_t)snprintf(name, NAME_BYTES, "%u.%u", c->number, i);
+	return (size_t)snprintf(name, NAME_BYTES, "%u.%0*u", c->number,
+				c->world->climate.crowd_digits, i);
 }
 
 static int create(struct client *c, uint32_t i)

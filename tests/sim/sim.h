@@ -20,10 +20,10 @@
 
 struct sim;
 
-/* How unruly the scheduler is; chosen from the seed by sim_temper(). */
+/* How unruly the scheduler is. */
 struct sim_temper {
 	unsigned switch_every;   /* points between two switches, on average; 0: never at a point */
-	unsigned stall_every;    /* switches at a point between two of a long sleep there; 0: none */
+	unsigned stall_every;    /* switches at a point between two long sleeps there; 0: none */
 	uint64_t stall_ns;       /* the longest of these */
 	unsigned spurious_every; /* switches between two spurious wake-ups; 0: none */
 	unsigned processors;     /* what the product is told */

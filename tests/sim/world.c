@@ -15,8 +15,8 @@
 
 noreturn void world_fail(const struct world *w, const char *what, int64_t got, int64_t want)
 {
-	fprintf(stderr, "%s: got %" PRId64 ", want %" PRId64 " (operation %" PRIu64 ", life %" PRIu64
-		")\n", what, got, want, w->tally.operations, w->tally.lives);
+	fprintf(stderr, "%s: got %" PRId64 ", want %" PRId64 " (operation %" PRIu64
+		", life %" PRIu64 ")\n", what, got, want, w->tally.operations, w->tally.lives);
 	sim_print(w->sim);
 	abort();
 }
@@ -49,8 +49,9 @@ static struct climate draw_climate(struct sim *sim)
 	c.log_pages = ONE_OF(sim, 256, 256, 512);
 	c.clients = 1 + (unsigned)sim_below(sim, CLIENTS_MAX);
 	c.file_bytes = ONE_OF(sim, 5000, 20000, 20000, 70000);
-	c.crowd = (uint32_t)ONE_OF(sim, 16, 128, 512, CROWD_MAX);
-	c.crowd_full = !c.may_fill && sim_below(sim, 4) == 0;
+	c.crowd = (uint32_t)ONE_OF(sim, 16, 128, 1024, CROWD_MAX);
+	c.crowd_digits = (int)ONE_OF(sim, 1, 1, 110);
+	c.crowd_full = !c.may_fill && sim_below(sim, 6) == 0;
 	c.background = sim_below(sim, 8) != 0;
 	c.cuts = kind >= 1;
 	c.errors = kind >= 4;
@@ -123,7 +124,14 @@ static int open_once(struct world *w)
 	return 0;
 }
 
-/* INV-WORLD-5 */
+static bool had_trouble(const struct medium *medium)
+{
+	struct medium_seen seen = medium_seen(medium);
+
+	return medium_is_cut(medium) || seen.read_errors + seen.write_errors + seen.flush_errors;
+}
+
+/* INV-WORLD-8 */
 static void open_volume(struct world *w)
 {
 	int rc = -EIO;
@@ -138,9 +146,7 @@ static void open_volume(struct world *w)
 		if (rc == 0)
 			break;
 		w->tally.opens_failed++;
-		if (rc != -EIO || (!medium_is_cut(w->medium) && !medium_seen(w->medium).read_errors &&
-				   !medium_seen(w->medium).write_errors &&
-				   !medium_seen(w->medium).flush_errors))
+		if (rc != -EIO || !had_trouble(w->medium))
 			world_fail(w, "open", rc, 0);
 		medium_cut(w->medium);
 	}
@@ -225,6 +231,33 @@ static void count_stats(struct world *w)
 {
 	for (unsigned i = 0; i < STAT_COUNT; i++)
 		w->tally.stat[i] += stat_read(&w->volume->stats, (enum stat_id)i);
+	if (w->climate.flips)
+		return;
+	if (stat_read(&w->volume->stats, STAT_corruptions))
+		world_fail(w, "damage that nobody has done", 1, 0); /* INV-WORLD-7 */
+	if (stat_read(&w->volume->stats, STAT_lob_crc_errors))
+		world_fail(w, "a checksum that nobody has spoilt", 1, 0);
+}
+
+/* INV-WORLD-5 */
+static void look_at_failed(struct world *w)
+{
+	static const struct core_cred cred = {0};
+	struct core_attr attr;
+	int rc;
+
+	medium_be_ideal(w->medium, true);
+	for (unsigned i = 0; i < w->climate.clients; i++) {
+		(void)play_digest(&w->client[i]->play);
+		(void)crowd_list(w->client[i]);
+	}
+	rc = core_create(w->core, VIEW_BASE, &cred, INO_ROOT, "x", 1, S_IFREG, 0, &attr);
+	if (rc != -EIO)
+		world_fail(w, "a change of a failed volume", rc, -EIO);
+	rc = core_fsync(w->core, VIEW_BASE, INO_ROOT, false);
+	if (rc != -EIO)
+		world_fail(w, "fsync of a failed volume", rc, -EIO);
+	medium_be_ideal(w->medium, false);
 }
 
 /* true: what was not durable may be lost. */
@@ -235,6 +268,8 @@ static bool end_life(struct world *w)
 
 	count_stats(w);
 	w->tally.failures += failed;
+	if (failed)
+		look_at_failed(w);
 	if (!failed && !medium_is_cut(w->medium) && sim_below(w->sim, 3) == 0) {
 		close_volume(w);
 		return false;
@@ -266,6 +301,7 @@ static void live(struct world *w, uint64_t operations)
 	if (crashed)
 		judge_survivors(w);
 	contest_reopened(w->contest, crashed);
+	register_reopened(w->reg, crashed);
 	if (sim_below(w->sim, 4) == 0)
 		check_volume(w);
 	medium_be_ideal(w->medium, false);
@@ -292,13 +328,13 @@ static void format(struct world *w)
 	medium_be_ideal(w->medium, false);
 }
 
-static uint64_t make_directory(struct world *w, const char *name)
+static uint64_t make_one(struct world *w, const char *name, uint32_t type)
 {
 	static const struct core_cred cred = {0};
 	struct core_attr attr;
 
 	demand(w, core_create(w->core, VIEW_BASE, &cred, INO_ROOT, name, strlen(name),
-			      S_IFDIR | 0755, 0, &attr), name);
+			      type | 0755, 0, &attr), name);
 	core_forget(w->core, attr.ino, 1);
 	return attr.ino;
 }
@@ -314,14 +350,15 @@ static void begin(struct world *w)
 	sim_set_temper(w->sim, &temper);
 	open_volume(w);
 	medium_be_ideal(w->medium, true);
-	w->crowd_dir = make_directory(w, "crowd");
-	w->contest_dir = make_directory(w, "contest");
+	w->crowd_dir = make_one(w, "crowd", S_IFDIR);
+	w->contest_dir = make_one(w, "contest", S_IFDIR);
 	for (unsigned i = 0; i < w->climate.clients; i++) {
 		w->client[i] = client_new(w, i);
 		if (w->climate.crowd_full)
 			crowd_fill(w->client[i]);
 	}
 	w->contest = contest_new(w);
+	w->reg = register_new(w, make_one(w, "register", S_IFREG));
 	demand(w, core_fsync(w->core, VIEW_BASE, INO_ROOT, false), "fsync");
 	medium_be_ideal(w->medium, false);
 }
@@ -333,6 +370,7 @@ static void end(struct world *w)
 	close_volume(w);
 	check_by_fsck(w);
 	contest_free(w->contest);
+	free(w->reg);
 	medium_free(w->medium);
 	for (unsigned i = 0; i < w->climate.clients; i++)
 		client_free(w->client[i]);
@@ -351,8 +389,8 @@ uint64_t world_run(uint64_t seed, uint64_t operations, struct tally *tally, bool
 		before = w->tally.operations;
 		live(w, 50 + sim_below(w->sim, 4000));
 		if (verbose)
-			fprintf(stderr, "life %" PRIu64 ": %" PRIu64 " operations, digest %016" PRIx64
-				"\n", w->tally.lives, w->tally.operations - before,
+			fprintf(stderr, "life %" PRIu64 ": %" PRIu64 " operations, digest %016"
+				PRIx64 "\n", w->tally.lives, w->tally.operations - before,
 				sim_digest(w->sim));
 	}
 	digest = sim_digest(w->sim);

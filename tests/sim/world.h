@@ -15,10 +15,14 @@
  * INV-WORLD-3: an operation that was under way at the crash, or got -EIO by it, is
  * there wholly or not at all.
  * INV-WORLD-4: names that several clients change at once change in some one order
- * that explains all results (contest.c).
+ * that explains all results (contest.c); a file that several write at once is always
+ * one of its versions (register.c).
  * INV-WORLD-5: a volume that could not be written any more goes on reading, and its
  * changes fail, until it is opened anew.
- * INV-WORLD-6: a volume opens after any crash, once errors have stopped; whole, by
+ * INV-WORLD-6: -EIO, to anybody, has a cause on the medium.
+ * INV-WORLD-7: nothing on a volume looks damaged but by a flipped bit: no checksum
+ * fails, no structure is wrong, not even to somebody who then tries again.
+ * INV-WORLD-8: a volume opens after any crash, once errors have stopped; whole, by
  * the engine's check and by fsck's.
  */
 #ifndef BLINKFS_TESTS_WORLD_H
@@ -48,7 +52,7 @@ struct entry {
  * Many files in one directory of all clients, so that the indexes have some height
  * and do not fit the cache: which of a client's names are there.
  */
-#define CROWD_MAX 2048u
+#define CROWD_MAX 4096u
 struct crowd {
 	uint8_t there[CROWD_MAX / 8];
 };
@@ -78,6 +82,7 @@ struct climate {
 	unsigned clients;
 	uint64_t file_bytes;
 	uint32_t crowd;      /* names of a client's */
+	int crowd_digits;    /* of a name */
 	bool crowd_full;     /* half of them from the beginning */
 	bool background;
 	bool may_fill;
@@ -99,6 +104,7 @@ struct world {
 	struct core *core;
 	uint64_t crowd_dir, contest_dir; /* ino */
 	struct contest *contest;
+	struct reg *reg;
 	struct client *client[CLIENTS_MAX];
 	uint64_t counter;       /* begins and ends of operations */
 	uint64_t durable;       /* what ended before it cannot be lost */
@@ -145,6 +151,11 @@ void contest_reopened(struct contest *contest, bool crashed);
 /* --- judge.c --- */
 /* INV-WORLD-2, -3: finds what has survived, and goes on from there. */
 void judge_survivors(struct world *world);
+
+/* --- register.c: see there --- */
+struct reg *register_new(struct world *world, uint64_t ino);
+void register_step(struct reg *reg, struct client *client);
+void register_reopened(struct reg *reg, bool crashed);
 
 /* Runs it; the digest of all that happened. */
 uint64_t world_run(uint64_t seed, uint64_t operations, struct tally *tally, bool verbose);
