@@ -30,7 +30,11 @@
 
 #include <errno.h>
 
-#define TRIM_STEP_BLOCKS 2048u  /* 8 MiB: what a file system below does in a millisecond or so */
+/*
+ * A file system below makes the hole with all writers of the image kept out.  2 MiB took
+ * ext4 0.6 ms, 8 MiB 4 ms.
+ */
+#define TRIM_STEP_BLOCKS 512u
 #define TRIM_YIELD_NS 50000000u /* after somebody was short of space */
 #define GATHER_NS 1000000000u   /* what is freed in that time is told in one go */
 #define PACE 3u                 /* in the background: so many times what a step took is a pause */
