@@ -106,9 +106,11 @@ static void grow_while_they_work(uint64_t *random)
 		char why[LOG_RESIZE_TEXT_BYTES];
 
 		world.grows += grow_by(random_next(random) % (12u << 20));
-		if (random_next(random) % 4 == 0)
-			world.resizes += log_resize(world.volume, (700 + random_next(random) % 900) << 10,
-						    why) == 0;
+		if (random_next(random) % 4 == 0) {
+			uint64_t kib = 700 + random_next(random) % 900;
+
+			world.resizes += log_resize(world.volume, kib * 1024, why) == 0;
+		}
 	}
 	/* Backups may have refused all the others. */
 	world.grows += grow_by(70u << 20);

@@ -112,7 +112,8 @@ Test(trim, tells_all_that_the_map_has_and_nothing_else)
 	settle();
 	cr_assert_eq(trim_all(false), map_free());
 	cr_assert_eq(count_told(&freed), 30);
-	cr_assert_eq(stat_read(&v->stats, STAT_dev_discard_bytes), (free + map_free()) * BLOCK_SIZE);
+	free += map_free();
+	cr_assert_eq(stat_read(&v->stats, STAT_dev_discard_bytes), free * BLOCK_SIZE);
 	space_unreserve(v->space, &reserved);
 	hoard_bits(v, &used, false);
 	cr_assert_eq(scratch_problems(v), 0);
