@@ -204,6 +204,15 @@ static void start(struct worker *worker, unsigned number, void (*fn)(void *))
 	check(os_thread_start(&worker->thread, "race", fn, worker) == 0);
 }
 
+/* So that what the threads write lies in what the volume has gained since the first backup. */
+static void fill_and_grow(void)
+{
+	check(script_run(world.core, "create ballast") == 0);
+	for (unsigned i = 0; i < VOLUME_BYTES / 1000000 - 4; i++)
+		check(script_run(world.core, "append ballast 1000000 7") == 0);
+	check(grow_by(40u << 20));
+}
+
 static void all_at_once(uint64_t seed)
 {
 	struct worker worker[THREADS], trims, looks, backups;
@@ -244,6 +253,7 @@ int main(int argc, char **argv)
 	check(volume_format(world.dev, &params, NULL) == 0);
 	open_world(true);
 	backup();
+	fill_and_grow();
 	all_at_once(seed);
 	backup();
 	expected = core_snapshot(world.core);
