@@ -11,7 +11,8 @@
  *
  * INV-GROW-1: nobody gets a block beyond the old end before 5, so until then nothing
  * refers there; what is there is unspecified but for 1, which becomes durable with the
- * new copy, before block 0 is touched.  Bits of a last group that was shorter are clear behind its end, on the medium.
+ * new copy, before block 0 is touched.  Bits of a last group that was shorter are clear
+ * behind its end, on the medium.
  * INV-GROW-2: the switch is one update of the superblock (INV-SB-1), whose copy has its
  * place at the new end.  The old copy is not touched before it is durable, so one of
  *

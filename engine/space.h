@@ -68,7 +68,8 @@ int space_drain(struct space *space) must_check;
 /*
  * For the redo log, which may be far longer than a reservation: `blocks` in one
  * run within one group, at `at` exactly when that is not 0.  Like a reservation;
- * space_give_run() gives it back.  One at a time.  -ENOSPC at once.
+ * space_give_run() gives it back.  One at a time.  -ENOSPC without waiting for more than a
+ * step of a trim.
  */
 int space_take_run(struct space *space, uint64_t blocks, uint64_t at, uint64_t *start) must_check;
 /*

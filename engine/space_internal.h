@@ -222,6 +222,9 @@ struct trim {
 /* Something became stale. */
 void trim_hear(struct space *space);
 uint64_t trim_sequence(struct space *space);
+/* No step is under way between the two: a long run may be looked for. */
+void trim_exclude(struct space *space);
+void trim_allow(struct space *space);
 /* Waits for the end of a step that is under way. */
 void trim_wait(struct space *space);
 int trim_start(struct space *space) must_check;

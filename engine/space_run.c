@@ -40,11 +40,11 @@ static bool take_at(struct space *space, uint64_t at, uint32_t blocks)
 	return group_take_at(space, group, bit, blocks, false);
 }
 
-int space_take_run(struct space *space, uint64_t blocks, uint64_t at, uint64_t *start)
+static int take_run(struct space *space, uint64_t blocks, uint64_t at, uint64_t *start)
 {
 	bool taken;
 
-	if (blocks >= space->group_blocks || !space_claim(space, blocks, 0))
+	if (!space_claim(space, blocks, 0))
 		return -ENOSPC;
 	*start = at;
 	taken = at ? take_at(space, at, (uint32_t)blocks)
@@ -55,6 +55,19 @@ int space_take_run(struct space *space, uint64_t blocks, uint64_t at, uint64_t *
 	}
 	atomic_fetch_add(&space->reserved, blocks);
 	return 0;
+}
+
+int space_take_run(struct space *space, uint64_t blocks, uint64_t at, uint64_t *start)
+{
+	int rc;
+
+	if (blocks >= space->group_blocks)
+		return -ENOSPC;
+	/* A step of a trim in the middle of the only run would break it for a moment. */
+	trim_exclude(space);
+	rc = take_run(space, blocks, at, start);
+	trim_allow(space);
+	return rc;
 }
 
 void space_hold_run(struct space *space, uint64_t start, uint64_t blocks)

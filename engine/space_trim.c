@@ -30,7 +30,11 @@
 
 #include <errno.h>
 
-#define TRIM_STEP_BLOCKS 2048u  /* 8 MiB: what a file system below does in a millisecond or so */
+/*
+ * A file system below makes the hole with all writers of the image kept out.  2 MiB took
+ * ext4 0.6 ms, 8 MiB 4 ms.
+ */
+#define TRIM_STEP_BLOCKS 512u
 #define TRIM_YIELD_NS 50000000u /* after somebody was short of space */
 #define GATHER_NS 1000000000u   /* what is freed in that time is told in one go */
 #define PACE 3u                 /* in the background: so many times what a step took is a pause */
@@ -43,8 +47,10 @@ uint64_t trim_sequence(struct space *space)
 	return atomic_load(&space->trim.sequence);
 }
 
-static void turn_begin(struct trim *trim)
+void trim_exclude(struct space *space)
 {
+	struct trim *trim = &space->trim;
+
 	for (;;) {
 		uint32_t ticket = waitq_ticket(&trim->turn);
 		uint64_t sequence = atomic_load(&trim->sequence);
@@ -56,10 +62,10 @@ static void turn_begin(struct trim *trim)
 	}
 }
 
-static void turn_end(struct trim *trim)
+void trim_allow(struct space *space)
 {
-	atomic_fetch_add(&trim->sequence, 1);
-	waitq_wake_all(&trim->turn);
+	atomic_fetch_add(&space->trim.sequence, 1);
+	waitq_wake_all(&space->trim.turn);
 }
 
 void trim_wait(struct space *space)
@@ -179,10 +185,10 @@ int space_trim_step(struct space *space, struct space_trim *job)
 	latch_check_may_wait();
 	if (atomic_load(&space->volume->failed))
 		return -EIO;
-	turn_begin(trim);
+	trim_exclude(space);
 	failures = atomic_load(&space->defer.failures);
 	rc = step(space, job);
-	turn_end(trim);
+	trim_allow(space);
 	os_point("trim:stepped");
 	if (atomic_load(&space->defer.failures) != failures)
 		pause_for(trim, TRIM_YIELD_NS);

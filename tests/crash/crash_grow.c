@@ -397,8 +397,8 @@ int main(void)
 		fprintf(stderr, "crash_grow: only one size was ever found\n");
 		return 1;
 	}
-	printf("crash_grow: %" PRIu64 " states, %" PRIu64 " of them after a cut in a mount; of those "
-	       "within a growth %" PRIu64 " had the old size, %" PRIu64 " the new one\n",
+	printf("crash_grow: %" PRIu64 " states, %" PRIu64 " of them after a cut in a mount; of "
+	       "those within a growth %" PRIu64 " had the old size, %" PRIu64 " the new one\n",
 	       states, cuts_in_mount, smaller, larger);
 	return 0;
 }

@@ -113,6 +113,23 @@ struct device *scratch_keep(struct device *inner)
 	return &kept->dev;
 }
 
+static int kept_resize(struct device *dev, uint64_t size_bytes)
+{
+	return size_bytes <= ((struct kept *)dev)->inner->size_bytes ? 0 : -EFBIG;
+}
+
+struct device *scratch_keep_file(struct device *inner, uint64_t size_bytes)
+{
+	static struct device_ops ops;
+	struct device *dev = scratch_keep(inner);
+
+	ops = kept_ops;
+	ops.resize = kept_resize;
+	dev->ops = &ops;
+	dev->size_bytes = size_bytes;
+	return dev;
+}
+
 static void print_problem(void *arg, const char *text)
 {
 	(void)arg;

@@ -16,6 +16,8 @@ struct volume *scratch_open(struct device *dev, bool background);
 struct volume *scratch_volume(void); /* all of the sizes above, no background threads */
 /* A device over `inner` that a volume may own and close: inner outlives it. */
 struct device *scratch_keep(struct device *inner);
+/* The same, as a file of that size which may be extended as far as the inner one goes. */
+struct device *scratch_keep_file(struct device *inner, uint64_t size_bytes);
 /* Called with each discard of such a device, before it is done. */
 void scratch_watch_discards(struct device *kept,
 			    void (*fn)(void *arg, uint64_t offset, uint64_t len), void *arg);

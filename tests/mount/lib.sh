@@ -56,6 +56,7 @@ teardown() {
 	grep "^[^ ]* $work/" /proc/mounts | cut -d' ' -f2 | while read -r dir; do
 		umount -l "$dir" 2>/dev/null || fusermount3 -u -z "$dir"
 	done
+	losetup -a 2>/dev/null | grep "($work/" | cut -d: -f1 | xargs -r losetup -d
 	for pid in $(servers); do
 		timeout 20 tail --pid="$pid" -f /dev/null || kill -9 "$pid"
 	done

@@ -1,6 +1,7 @@
 #!/bin/bash
-# blinkfs grow through a mount: image files, files that others have extended, a loop
-# device where there is one; refused in words; killed; a log of its own.
+# blinkfs grow through a mount: image files, files that others have extended, a block
+# device where one can be had; refused in words; killed; backups, the log archive; a log
+# of its own.
 . "$(dirname "$0")/lib.sh"
 command -v jq >/dev/null || skip 'jq is missing'
 
@@ -102,6 +103,23 @@ for how in "$work/full.bak $work/incremental.bak" "--log $work/archive $work/ful
 	unserve
 	fsck_clean
 done
+
+# A block device that has become larger.
+if loop=$(losetup --show -f "$image" 2>/dev/null); then
+	file=$image
+	image=$loop
+	serve
+	fails 1 'its device has only 900 MiB' "$blinkfs" grow "$mnt" 1G
+	truncate -s 1200M "$file"
+	losetup -c "$loop"
+	"$blinkfs" grow "$mnt" 1G | grep -q 'has now 1 GiB'
+	"$blinkfs" grow "$mnt" | grep -q 'has now 1.1 GiB'
+	fill 30
+	unserve
+	fsck_clean
+	losetup -d "$loop"
+	image=$file
+fi
 
 # A log in a file of its own stays as it is.
 "$mkfs" -q -f -s 32M -l 2M -j "$work/jlog" "$image"

@@ -66,8 +66,37 @@ same "$(md5sum <"$mnt/small/7")" "$kept"
 unserve
 fsck_clean
 "$fsck" -n -f --data "$image" >"$work/fsck.log" || fail "$(cat "$work/fsck.log")"
+
+# A block device passes it on.
+if loop=$(losetup --show -f "$image" 2>/dev/null); then
+	file=$image
+	image=$loop
+	serve -o discard,commit_interval=1
+	fill_before=$(stat -c %b "$file")
+	head -c 30M /dev/urandom >"$mnt/on-a-device"
+	sync "$mnt/on-a-device"
+	[ "$(stat -c %b "$file")" -gt $((fill_before + 20 * 2048)) ] || fail 'nothing was written'
+	rm "$mnt/on-a-device"
+	image=$file
+	eventually shrunk $((fill_before / 2048 + 8))
+	"$blinkfs" trim "$mnt"
+	unserve
+	losetup -d "$loop"
+	"$fsck" -n -f --data "$image" >"$work/fsck.log" || fail "$(cat "$work/fsck.log")"
+fi
 serve -o ro
 fails 1 'Read-only file system' "$blinkfs" trim "$mnt"
+unserve
+
+# Interrupted, it ends, and nothing is amiss.
+serve
+for i in 1 2 3 4 5; do
+	code=0
+	timeout -s INT "0.00$i" "$blinkfs" trim "$mnt" || code=$?
+	case $code in 0 | 124 | 130) ;; *) fail "an interrupted trim ended with $code" ;; esac
+done
+eventually [ "$(stat_of .discard.in_flight_blocks)" -eq 0 ]
+"$blinkfs" trim "$mnt"
 unserve
 
 # By itself.

@@ -106,9 +106,11 @@ static void grow_while_they_work(uint64_t *random)
 		char why[LOG_RESIZE_TEXT_BYTES];
 
 		world.grows += grow_by(random_next(random) % (12u << 20));
-		if (random_next(random) % 4 == 0)
-			world.resizes += log_resize(world.volume, (700 + random_next(random) % 900) << 10,
-						    why) == 0;
+		if (random_next(random) % 4 == 0) {
+			uint64_t kib = 700 + random_next(random) % 900;
+
+			world.resizes += log_resize(world.volume, kib * 1024, why) == 0;
+		}
 	}
 	/* Backups may have refused all the others. */
 	world.grows += grow_by(70u << 20);
@@ -202,6 +204,15 @@ static void start(struct worker *worker, unsigned number, void (*fn)(void *))
 	check(os_thread_start(&worker->thread, "race", fn, worker) == 0);
 }
 
+/* So that what the threads write lies in what the volume has gained since the first backup. */
+static void fill_and_grow(void)
+{
+	check(script_run(world.core, "create ballast") == 0);
+	for (unsigned i = 0; i < VOLUME_BYTES / 1000000 - 4; i++)
+		check(script_run(world.core, "append ballast 1000000 7") == 0);
+	check(grow_by(40u << 20));
+}
+
 static void all_at_once(uint64_t seed)
 {
 	struct worker worker[THREADS], trims, looks, backups;
@@ -242,6 +253,7 @@ int main(int argc, char **argv)
 	check(volume_format(world.dev, &params, NULL) == 0);
 	open_world(true);
 	backup();
+	fill_and_grow();
 	all_at_once(seed);
 	backup();
 	expected = core_snapshot(world.core);

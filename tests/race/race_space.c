@@ -33,7 +33,7 @@
 #define PAGE_OWNER UINT32_MAX
 
 #define WATCH_YIELDS 300u
-#define DISCARD_YIELDS 10u
+#define DISCARD_YIELDS 3u
 
 /* A piece that readers can find: first block << 32 | name of its reservation; 0 = nothing. */
 struct published {

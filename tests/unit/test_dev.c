@@ -179,6 +179,63 @@ static void exercise_batches(struct device *dev)
 	cr_assert_eq(dev_batch(dev, batch, 0), 0);
 }
 
+/* What is discarded leaves the file; what lies beside it stays. */
+Test(file, discards)
+{
+	unsigned char *buf = malloc(FILE_BYTES), *back = malloc(FILE_BYTES);
+	struct device *dev = open_file(0);
+	struct stats stats = {0};
+	struct stat before, after;
+	int error;
+
+	fill_random(buf, FILE_BYTES);
+	cr_assert_eq(dev_write(dev, buf, FILE_BYTES, 0), 0);
+	cr_assert_eq(dev_flush(dev), 0);
+	cr_assert_eq(stat(file_path, &before), 0);
+	dev->stats = &stats;
+	error = dev_discard(dev, 16 * BLOCK, FILE_BYTES / 2);
+	cr_assert(error == 0 || error == -EOPNOTSUPP);
+	if (error == 0) {
+		cr_assert_eq(stat(file_path, &after), 0);
+		cr_assert_eq(after.st_size, FILE_BYTES);
+		cr_assert_leq(after.st_blocks, before.st_blocks - FILE_BYTES / 2 / 512);
+		cr_assert_eq(stat_read(&stats, STAT_dev_discards), 1);
+		cr_assert_eq(stat_read(&stats, STAT_dev_discard_bytes), FILE_BYTES / 2);
+	}
+	cr_assert_eq(dev_read(dev, back, FILE_BYTES, 0), 0);
+	cr_assert_eq(memcmp(back, buf, 16 * BLOCK), 0);
+	cr_assert_eq(memcmp(back + 16 * BLOCK + FILE_BYTES / 2, buf + 16 * BLOCK + FILE_BYTES / 2,
+			    FILE_BYTES / 2 - 16 * BLOCK), 0);
+	cr_assert_eq(dev_discard(dev, FILE_BYTES - BLOCK, 2 * BLOCK), -EIO);
+	cr_assert_eq(dev_discard(dev, UINT64_MAX, 1), -EIO);
+	cr_assert_eq(dev_discard(dev, 0, 0), 0);
+	dev_close(dev);
+	dev = open_file(DEV_READ_ONLY);
+	cr_assert_eq(dev_discard(dev, 0, BLOCK), -EROFS);
+	dev_close(dev);
+	free(back);
+	free(buf);
+}
+
+Test(file, is_measured_again)
+{
+	struct device *dev = open_file(0);
+	char byte = 1;
+
+	cr_assert_eq(truncate(file_path, FILE_BYTES + 5 * BLOCK), 0);
+	cr_assert_eq(dev->size_bytes, FILE_BYTES);
+	cr_assert_eq(dev_write(dev, &byte, 1, FILE_BYTES), -EIO);
+	cr_assert_eq(dev_measure(dev), 0);
+	cr_assert_eq(dev->size_bytes, FILE_BYTES + 5 * BLOCK);
+	cr_assert_eq(dev_write(dev, &byte, 1, FILE_BYTES), 0);
+	/* It never becomes smaller. */
+	cr_assert_eq(truncate(file_path, FILE_BYTES), 0);
+	cr_assert_eq(dev_measure(dev), 0);
+	cr_assert_eq(dev->size_bytes, FILE_BYTES + 5 * BLOCK);
+	cr_assert_eq(dev_read(dev, &byte, 1, FILE_BYTES), -EIO);
+	dev_close(dev);
+}
+
 Test(file, batches)
 {
 	struct stats stats = {0};
@@ -747,6 +804,39 @@ Test(record, undecided_below_durable)
 	cr_assert_eq(dev_flush(dev), 0);
 	cr_assert_eq(byte_after_loss(dev, 0), 'c');
 	dev_close(dev);
+}
+
+/* A discard is a write of something that nobody can guess; a power cut may lose it. */
+Test(record, discards_are_writes)
+{
+	unsigned char was[BLOCK], found[BLOCK], zeros[BLOCK] = {0};
+	struct device *dev, *state;
+	bool varies;
+
+	cr_assert_eq(dev_open_memory(&dev, 16 * BLOCK), 0);
+	fill_random(was, sizeof(was));
+	cr_assert_eq(dev_write(dev, was, sizeof(was), BLOCK), 0);
+	dev_record_start(dev);
+	cr_assert_eq(dev_discard(dev, BLOCK, BLOCK), 0);
+	cr_assert_eq(dev_record_count(dev), 1);
+	cr_assert_eq(dev_record_undecided(dev, 1), 1);
+	cr_assert_eq(dev_record_state(dev, 1, CUT_PREFIX, 0, &state, &varies), 0);
+	cr_assert_eq(dev_read(state, found, BLOCK, BLOCK), 0);
+	cr_assert_neq(memcmp(found, was, BLOCK), 0);
+	cr_assert_neq(memcmp(found, zeros, BLOCK), 0);
+	dev_close(state);
+	cr_assert_eq(dev_record_state(dev, 1, CUT_DROP_ALL, 0, &state, &varies), 0);
+	cr_assert_eq(dev_read(state, found, BLOCK, BLOCK), 0);
+	cr_assert_eq(memcmp(found, was, BLOCK), 0);
+	dev_close(state);
+	cr_assert_eq(dev_flush(dev), 0);
+	cr_assert_eq(dev_record_undecided(dev, 2), 0);
+	dev_memory_fail(dev, FAULT_DISCARD, 0, -EIO, false);
+	cr_assert_eq(dev_write(dev, was, sizeof(was), BLOCK), 0);
+	cr_assert_eq(dev_discard(dev, BLOCK, BLOCK), -EIO);
+	cr_assert_eq(dev_open_overlay(&state, dev), 0);
+	cr_assert_eq(dev_discard(state, BLOCK, BLOCK), -EOPNOTSUPP);
+	dev_close(state);
 }
 
 Test(record, failed_flush_loses)

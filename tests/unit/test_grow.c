@@ -20,6 +20,7 @@
 #define GROUP_BYTES (GROUP_BLOCKS(SCRATCH_PAGE) * (uint64_t)BLOCK_SIZE)
 
 static struct device *dev;
+static uint64_t file_bytes; /* not 0: the volume sees a file of this size */
 static struct volume *volume;
 static struct core *core;
 static char text[GROW_TEXT_BYTES];
@@ -33,7 +34,9 @@ static void open_it(bool read_only)
 		.read_only = read_only,
 	};
 
-	cr_assert_eq(volume_open(&volume, scratch_keep(dev), &options), 0);
+	struct device *kept = file_bytes ? scratch_keep_file(dev, file_bytes) : scratch_keep(dev);
+
+	cr_assert_eq(volume_open(&volume, kept, &options), 0);
 	cr_assert_eq(core_open(&core, volume), 0);
 }
 
@@ -237,23 +240,33 @@ Test(grow, a_file_is_extended_and_measured)
 	unlink(path);
 }
 
-/* Each write and each flush fails, once: nothing has happened, or the volume has failed. */
-static void each_failure(enum dev_fault_kind kind)
+/*
+ * Each write and each flush fails, once: nothing has happened, a file has its former size,
+ * or the volume has failed.
+ */
+static void each_failure(enum dev_fault_kind kind, bool is_file)
 {
+	uint64_t undone = 0;
 	bool failed = true;
 
 	for (unsigned n = 0; failed; n++) {
 		int rc;
 
+		file_bytes = is_file ? 8 * MIB : 0;
 		make(8 * MIB, 2 * GROUP_BYTES);
 		run("create a");
 		run("sync");
 		dev_memory_fail(dev, kind, n, -EIO, false);
-		rc = grow(0);
+		rc = grow(2 * GROUP_BYTES);
 		failed = dev_memory_fault_count(dev) > 0;
 		dev_memory_fail(dev, 0, 0, 0, false);
 		cr_assert(rc == 0 || failed);
 		cr_assert(rc == 0 || text[0] != '\0');
+		if (rc && is_file && !atomic_load(&volume->failed)) {
+			cr_assert_eq(volume->dev->size_bytes, 8 * MIB);
+			undone++;
+		}
+		file_bytes = is_file ? 2 * GROUP_BYTES : 0;
 		if (atomic_load(&volume->failed)) {
 			core_close(core);
 			volume_abandon(volume);
@@ -263,20 +276,24 @@ static void each_failure(enum dev_fault_kind kind)
 			  volume->geo.block_count == 2 * GROUP_BYTES / BLOCK_SIZE);
 		run("create b");
 		run("unlink a");
-		cr_assert_eq(grow(0), 0);
+		cr_assert_eq(grow(2 * GROUP_BYTES), 0);
 		is_as_large_as(2 * GROUP_BYTES);
 		end();
 	}
+	cr_assert_eq(undone > 0, is_file && kind == FAULT_WRITE);
+	file_bytes = 0;
 }
 
 Test(grow, each_write_that_fails)
 {
-	each_failure(FAULT_WRITE);
+	each_failure(FAULT_WRITE, false);
+	each_failure(FAULT_WRITE, true);
 }
 
 Test(grow, each_flush_that_fails)
 {
-	each_failure(FAULT_FLUSH);
+	each_failure(FAULT_FLUSH, false);
+	each_failure(FAULT_FLUSH, true);
 }
 
 /* ------------------------------------------------------------- superblocks */

@@ -6,6 +6,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #define VOLUME_BYTES (16u << 20)
@@ -112,7 +113,8 @@ Test(trim, tells_all_that_the_map_has_and_nothing_else)
 	settle();
 	cr_assert_eq(trim_all(false), map_free());
 	cr_assert_eq(count_told(&freed), 30);
-	cr_assert_eq(stat_read(&v->stats, STAT_dev_discard_bytes), (free + map_free()) * BLOCK_SIZE);
+	free += map_free();
+	cr_assert_eq(stat_read(&v->stats, STAT_dev_discard_bytes), free * BLOCK_SIZE);
 	space_unreserve(v->space, &reserved);
 	hoard_bits(v, &used, false);
 	cr_assert_eq(scratch_problems(v), 0);
@@ -298,6 +300,53 @@ Test(trim, nobody_is_given_what_is_in_flight)
 	cr_assert_eq(own, job.trimmed);
 	cr_assert_leq(job.trimmed, free / 2, "INV-TRIM-2");
 	cr_assert_eq(hoard_counts(v).free, free);
+	end();
+}
+
+static _Atomic bool run_taken;
+static int run_rc;
+
+static void take_long_run(void *arg)
+{
+	uint64_t start;
+
+	run_rc = space_take_run(v->space, *(uint64_t *)arg, 0, &start);
+	atomic_store(&run_taken, true);
+	if (run_rc == 0)
+		space_give_run(v->space, start, *(uint64_t *)arg, true);
+}
+
+/* Until the other one waits for the step to end, or has not waited. */
+static void wait_for_run(const char *name)
+{
+	if (strcmp(name, "trim:taken") != 0)
+		return;
+	os_linux_set_point_handler(NULL);
+	set(&taken);
+	while (!atomic_load(&v->space->trim.turn.waiters) && !atomic_load(&run_taken))
+		sched_yield();
+}
+
+static void start_long_run(void *arg)
+{
+	await(&taken);
+	take_long_run(arg);
+}
+
+/* For the log: all that is free in one run, in whose middle a step is under way. */
+Test(trim, does_not_break_the_run_that_the_log_wants)
+{
+	struct space_trim job = {.end = UINT64_MAX, .shortest = 1};
+	uint64_t blocks;
+
+	make(false);
+	blocks = map_free() - 8;
+	job.at = v->geo.groups_start + v->space->group_count + 1000;
+	cr_assert_eq(os_thread_start(&thread, "log", start_long_run, &blocks), 0);
+	os_linux_set_point_handler(wait_for_run);
+	cr_assert_eq(space_trim_step(v->space, &job), 1);
+	os_thread_join(&thread);
+	cr_assert_eq(run_rc, 0);
 	end();
 }
 
