@@ -168,6 +168,7 @@ Test(flags, append_only)
 		cr_expect_eq(set(g, CORE_SET_ATIME_NOW | CORE_SET_MTIME), 0);
 		cr_expect_eq(set(g, CORE_SET_ATIME | CORE_SET_MTIME), -EPERM);
 		cr_expect_eq(set(g, CORE_SET_MTIME), -EPERM);
+		cr_expect_eq(set(g, CORE_SET_ATIME_NOW | CORE_SET_MODE), -EPERM);
 		cr_expect_eq(set(g, CORE_SET_MTIME | CORE_SET_CTIME | CORE_SET_KEPT_TIMES), 0);
 		cr_expect_eq(rig_unlink(&rig, INO_ROOT, "g"), -EPERM);
 		set_flags(g, 0);
