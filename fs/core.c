@@ -139,8 +139,7 @@ static int may_change(struct core *core, view_t view)
 	return atomic_load(&core->volume->failed) ? -EIO : 0;
 }
 
-/* INV-LOCK-3: true when an operation that got -ENOSPC may try again. */
-static bool drained(struct core *core)
+bool core_drained(struct core *core)
 {
 	latch_check_none_from(RANK_RENAME);
 	if (space_drain(core->volume->space) == 0)
@@ -159,7 +158,7 @@ int core_change(struct core *core, view_t view, core_once once, void *args)
 		rc = once(core, args);
 		if (rc == -BE_AGAIN && restarts++ < RESTARTS_MAX)
 			continue;
-		if (rc == -ENOSPC && rounds++ < DRAIN_ROUNDS_MAX && drained(core))
+		if (rc == -ENOSPC && rounds++ < DRAIN_ROUNDS_MAX && core_drained(core))
 			continue;
 		break;
 	}
@@ -307,11 +306,26 @@ void unlock_inode(struct core *core, struct inode *inode, bool exclusive)
 
 /* --- the whole volume ---------------------------------------------------- */
 
+static uint64_t available(const struct space_counts *space)
+{
+	uint64_t returning = space->free + space->deferred;
+
+	return returning - (space->kept < returning ? space->kept : returning);
+}
+
+uint64_t core_available(struct core *core)
+{
+	struct space_counts space;
+
+	space_count(core->volume->space, &space);
+	return available(&space);
+}
+
 int core_statfs(struct core *core, view_t view, struct statvfs *out)
 {
 	struct volume *volume = core->volume;
 	struct space_counts space;
-	uint64_t inodes, returning;
+	uint64_t inodes;
 	int rc = core_view(view);
 
 	if (rc)
@@ -320,13 +334,12 @@ int core_statfs(struct core *core, view_t view, struct statvfs *out)
 	if (rc)
 		return error_errno(rc);
 	space_count(volume->space, &space);
-	returning = space.free + space.deferred;
 	*out = (struct statvfs){
 		.f_bsize = BLOCK_SIZE,
 		.f_frsize = BLOCK_SIZE,
 		.f_blocks = space.total,
-		.f_bfree = returning,
-		.f_bavail = returning - (space.kept < returning ? space.kept : returning),
+		.f_bfree = space.free + space.deferred,
+		.f_bavail = available(&space),
 		.f_namemax = NAME_BYTES_MAX,
 		.f_fsid = le64_get(*(const le64 *)volume->tag),
 	};

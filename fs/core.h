@@ -196,6 +196,15 @@ int core_copy(struct core *core, view_t view, uint64_t ino_in, uint64_t offset_i
 /* whence: SEEK_DATA or SEEK_HOLE; -ENXIO past the end. */
 int core_seek(struct core *core, view_t view, uint64_t ino, uint64_t offset, int whence,
 	      uint64_t *out) must_check;
+/*
+ * For whoever acknowledges writes before core_write() has seen them, as a cache does:
+ * it hears of a full volume too late.  So it notes the -ENOSPC of a late write, and asks
+ * before it acknowledges the next: -ENOSPC as long as nothing has come free since, the
+ * draining of purge and log included; else 0.  Both do nothing for an inode that is not
+ * looked up.
+ */
+void core_shortage_note(struct core *core, view_t view, uint64_t ino);
+int core_shortage(struct core *core, view_t view, uint64_t ino) must_check;
 /* Durable on return: everything that was acknowledged before (so its name as well). */
 int core_fsync(struct core *core, view_t view, uint64_t ino, bool data_only) must_check;
 

@@ -45,6 +45,11 @@ struct core {
 /* Is `view` one that exists? */
 int core_view(view_t view) must_check;
 
+/* What file data may still take, the freed but not yet reusable blocks included. */
+uint64_t core_available(struct core *core);
+/* INV-LOCK-3, nothing held: true when somebody who got -ENOSPC may try again. */
+bool core_drained(struct core *core);
+
 typedef int (*core_once)(struct core *core, void *args);
 /* Runs `once` until it is done; returns the public form of its result. */
 int core_change(struct core *core, view_t view, core_once once, void *args) must_check;

@@ -28,10 +28,11 @@
  *	INV-INODE-6  `linkable` is set, under the lock X, for an orphan that never had a
  *	             name and may get one; it goes with the first name.  The entry
  *	             lives as long as the look-up that made it, so no record needs it
- *
  *	INV-INODE-7  a kept access time is newer than the record's.  It is in the record
  *	             before the last look-up is forgotten and before the table goes; or
  *	             gone, when atime was set explicitly.  Only a crash loses it
+ *	INV-INODE-9  `shortage` is raised by a write-back that found no room, and goes
+ *	             when something has come free since (fs/shortage.c)
  *
  * Bound: pins are at most four a thread; look-ups are the kernel's, who limits them
  * by its memory.  A limit can be set: when there are more entries, somebody is told,
@@ -60,6 +61,7 @@ struct inode {
 	_Atomic bool orphan;          /* INV-INODE-4 */
 	_Atomic uint64_t links_changed; /* os_mono_ns(), 0: never (INV-INODE-5) */
 	_Atomic bool linkable;        /* INV-INODE-6 */
+	_Atomic uint64_t shortage;    /* blocks available then, plus one; 0: none (INV-INODE-9) */
 	_Atomic bool used;            /* since the clock hand passed; a hint */
 	_Atomic bool atime_kept;      /* [changed under lock: shard] */
 	struct timespec atime;        /* INV-INODE-7, when atime_kept [lock: shard] */

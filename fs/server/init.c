@@ -3,6 +3,12 @@
  */
 #include "fs/server/ops.h"
 
+/*
+ * FUSE 7.35 (Linux 5.16) and later asks for the attributes of an open file only when it
+ * is about to write into its cache; before, also when it reads at the end.
+ */
+#define MINOR_ASKS_BEFORE_WRITE 35
+
 #define BACKGROUND_MAX 64 /* read-ahead and write-back requests at once */
 
 static void want(struct fuse_conn_info *conn, unsigned capability)
@@ -12,7 +18,8 @@ static void want(struct fuse_conn_info *conn, unsigned capability)
 
 void op_init(void *userdata, struct fuse_conn_info *conn)
 {
-	const struct server_options *options = ((struct server *)userdata)->options;
+	struct server *server = userdata;
+	const struct server_options *options = server->options;
 
 	/*
 	 * Not wanted among libfuse's defaults: ATOMIC_O_TRUNC (there is no OPEN
@@ -31,6 +38,8 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK);
 	if (options->writeback)
 		want(conn, FUSE_CAP_WRITEBACK_CACHE);
+	server->asks_before_write =
+		options->writeback && conn->proto_minor >= MINOR_ASKS_BEFORE_WRITE;
 
 	conn->max_write = WRITE_BYTES_MAX;
 	conn->max_readahead = WRITE_BYTES_MAX;

@@ -15,14 +15,17 @@
 void op_getattr(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi)
 {
 	struct core_attr attr;
-	int rc;
+	int rc = 0;
 
-	(void)fi;
 	if (node_view(node) == VIEW_CONTROL) {
 		control_getattr(req, node);
 		return;
 	}
-	rc = core_getattr(req_core(req), node_view(node), node_ino(node), &attr);
+	/* With a descriptor: a write() waits for this, and can still be told (note_shortage()). */
+	if (fi && req_server(req)->asks_before_write)
+		rc = core_shortage(req_core(req), node_view(node), node_ino(node));
+	if (!rc)
+		rc = core_getattr(req_core(req), node_view(node), node_ino(node), &attr);
 	reply_attr(req, rc, node_view(node), &attr);
 }
 

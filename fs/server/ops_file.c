@@ -85,17 +85,27 @@ static bool has_suid(fuse_req_t req, fuse_ino_t node)
 }
 
 /*
- * The kernel demands that setuid goes, but keeps the mode that it knows, and
- * would still honour it in exec.  So it is told before the writer goes on.
- * That is no breach of INV-LOCK-2: without a range this notification takes no
- * lock in the kernel, and the writer's descriptor keeps the inode from being
- * freed, which it would wait for.
+ * The kernel shall ask for the attributes again before it relies on them.  That is no
+ * breach of INV-LOCK-2: without a range this notification takes no lock in the kernel.
+ * It would wait while the inode is being freed, but the file that a WRITE belongs to
+ * is open, and its last close() waits for all of its WRITEs.
  */
-static void forget_mode(fuse_req_t req, fuse_ino_t node)
+static int make_attr_stale(fuse_req_t req, fuse_ino_t node)
 {
 	int rc = fuse_lowlevel_notify_inval_inode(req_server(req)->session, node, -1, 0);
 
-	if (rc && rc != -ENOENT)
+	return rc == -ENOENT ? 0 : rc;
+}
+
+/*
+ * The kernel demands that setuid goes, but keeps the mode that it knows, and
+ * would still honour it in exec.  So it is told before the writer goes on.
+ */
+static void forget_mode(fuse_req_t req, fuse_ino_t node)
+{
+	int rc = make_attr_stale(req, node);
+
+	if (rc)
 		message(LOG_WARNING, "inode %llu: the kernel may still see it setuid: %s",
 			(unsigned long long)node_ino(node), error_text(rc));
 }
@@ -113,6 +123,22 @@ static unsigned write_flags(fuse_req_t req, const struct fuse_file_info *fi)
 	       (kernel_times ? CORE_WRITE_KEEP_TIMES : 0);
 }
 
+/*
+ * The kernel's cache has taken what does not fit, and would take more for ever: only
+ * fsync() and close() would hear of it.  But it asks for attributes that are stale before
+ * it takes a write, and passes on what op_getattr() answers.
+ */
+static void note_shortage(fuse_req_t req, fuse_ino_t node)
+{
+	int rc;
+
+	core_shortage_note(req_core(req), node_view(node), node_ino(node));
+	rc = make_attr_stale(req, node);
+	if (rc)
+		message(LOG_DEBUG, "inode %llu: its writers hear of ENOSPC late: %s",
+			(unsigned long long)node_ino(node), error_text(rc));
+}
+
 void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_t offset,
 	      struct fuse_file_info *fi)
 {
@@ -127,6 +153,8 @@ void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_
 	rc = core_write(req_core(req), node_view(node), node_ino(node), (uint64_t)offset, buf, len,
 			flags);
 	if (rc) {
+		if (rc == -ENOSPC && fi->writepage && req_server(req)->asks_before_write)
+			note_shortage(req, node);
 		reply_status(req, rc);
 		return;
 	}

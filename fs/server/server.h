@@ -40,6 +40,7 @@ struct server {
 	bool answers_open; /* there are inodes whose flags an open has to mind */
 	struct fuse_session *session;
 	struct workers *workers;
+	bool asks_before_write;          /* the kernel, when attributes are stale (init.c) */
 	struct raw_init {                /* rawinit.c */
 		_Atomic uint64_t unique; /* of the INIT request to be answered; 0 = none */
 		uint32_t offered;        /* its flags [lock: before unique is set] */

@@ -113,6 +113,48 @@ killed_while_full() {
 	must rm -rf "$mnt"/big.? "$mnt"/many.?
 }
 
+# FUSE 7.35: since then a write into the kernel's cache can still be told of a full volume.
+cache_asks() { printf '5.16\n%s\n' "$(uname -r)" | sort -CV; }
+
+# A writer who never calls fsync hears of a full volume from write(), not only from close();
+# the file can be read, and written again as soon as there is room.
+endless_cached_writer() {
+	local output kib
+	output=$(timeout 100 dd if=/dev/zero of="$mnt/big" bs=1M count=4000 2>&1) &&
+		fail '4 GB fit into the cache of a small volume'
+	grep -q "error writing .*No space left" <<<"$output" || fail "dd said: $output"
+	kib=$(available)
+	output=$(timeout 60 dd if=/dev/zero of="$mnt/big" bs=1M count=100 conv=notrunc \
+		oflag=append 2>&1) && fail 'appending to a file of a full volume succeeded'
+	grep -q "error writing .*No space left" <<<"$output" || fail "dd said, appending: $output"
+	must tail -c 100 "$mnt/big" >/dev/null
+	must cat "$mnt/big" >/dev/null
+	must sh -c "echo small >'$mnt/small'"
+	must sync "$mnt/small"
+	rm "$mnt/small"
+	must truncate -s 10M "$mnt/big"
+	sync "$mnt/big" 2>/dev/null || true # takes the error that nobody has asked for yet
+	must dd if=/dev/zero of="$mnt/big" bs=1M count=5 conv=notrunc,fsync oflag=append \
+		status=none
+	same "$(stat -c %s "$mnt/big")" $((15 << 20))
+	[ "$(available)" -gt "$kib" ] || fail 'truncation gave nothing back'
+	must rm "$mnt/big"
+}
+
+# The kernel frees the inodes of removed files while their write-back fails.
+removed_while_failing() {
+	local i jobs=()
+	must "$fill" big "$mnt/ballast" >/dev/null
+	for i in 1 2; do
+		timeout 60 sh -c 'for n in $(seq 40); do
+			dd if=/dev/zero of="$0" bs=1M count=8 status=none; rm "$0"
+		done' "$mnt/removed.$i" 2>/dev/null &
+		jobs+=($!)
+	done
+	for i in "${jobs[@]}"; do wait "$i" || fail 'writing and removing hangs'; done
+	must rm "$mnt/ballast"
+}
+
 make_kept() {
 	rm -rf "$mnt/kept"
 	mkdir "$mnt/kept"
@@ -141,6 +183,12 @@ for variant in '16K writeback=on' '4K writeback=off'; do
 		rm -rf "$mnt/kept"
 		eventually is_back 1500
 	done
+	if [ "$options" = writeback=off ] || cache_asks; then
+		endless_cached_writer
+		eventually is_back 1500
+	fi
+	removed_while_failing
+	eventually is_back 1500
 	half_removed
 	eventually is_back 1500
 

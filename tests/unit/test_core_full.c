@@ -148,3 +148,37 @@ Test(core_full, the_smallest_volumes)
 	for (uint32_t page_size = PAGE_SIZE_MIN; page_size <= PAGE_SIZE_MAX; page_size *= 2)
 		smallest(page_size);
 }
+
+/* A write that was acknowledged elsewhere finds no room: told until something has come free. */
+Test(core_full, a_noted_shortage_lasts_until_something_is_free)
+{
+	struct core_attr attr;
+	struct rig rig;
+	unsigned count;
+
+	rig_open(&rig, 16 * MIB, 4096, false);
+	cr_assert_eq(core_create(rig.core, VIEW_BASE, &rig_cred, INO_ROOT, "late", 4,
+				 S_IFREG | 0644, 0, &attr), 0);
+	count = make_files(&rig, "a", FILE_BYTES);
+	cr_assert_eq(core_shortage(rig.core, VIEW_BASE, attr.ino), 0, "nobody has noted one");
+	core_shortage_note(rig.core, VIEW_BASE, attr.ino);
+	for (unsigned i = 0; i < 3; i++)
+		cr_assert_eq(core_shortage(rig.core, VIEW_BASE, attr.ino), -ENOSPC);
+	/* Another file's business stays its own. */
+	cr_assert_eq(core_shortage(rig.core, VIEW_BASE, attr.ino + 1), 0);
+
+	/* What purge has yet to give back counts: the asking drains it. */
+	for (unsigned i = 0; i < count / 2; i++)
+		cr_assert_eq(rig_unlink(&rig, INO_ROOT, name_of("a", i)), 0);
+	cr_assert_eq(core_shortage(rig.core, VIEW_BASE, attr.ino), 0);
+	/* It is over, whatever comes next. */
+	cr_assert_gt(make_files(&rig, "b", FILE_BYTES), count / 4);
+	cr_assert_eq(core_shortage(rig.core, VIEW_BASE, attr.ino), 0);
+
+	/* With the last look-up the note goes as well. */
+	core_shortage_note(rig.core, VIEW_BASE, attr.ino);
+	cr_assert_eq(core_shortage(rig.core, VIEW_BASE, attr.ino), -ENOSPC);
+	core_forget(rig.core, attr.ino, 1);
+	cr_assert_eq(core_shortage(rig.core, VIEW_BASE, attr.ino), 0);
+	rig_close(&rig);
+}
