@@ -58,7 +58,10 @@ static int set_flags(struct notifier *n, const struct job *job, bool may_send)
 			message(LOG_WARNING, "inode %llu: earlier writes may be refused: %s",
 				(unsigned long long)node_ino(job->node), error_text(rc));
 	}
-	return core_set_flags(core, view, node_ino(job->node), job->flags);
+	rc = core_set_flags(core, view, node_ino(job->node), job->flags);
+	if (!rc && may_send)
+		(void)!reply_make_attr_stale(n->server, job->node); /* see guard_immutable() */
+	return rc;
 }
 
 static void finish(struct notifier *n, struct job *job, bool may_send)
