@@ -277,8 +277,11 @@ uint64_t inode_table_excess(struct inode_table *table)
 {
 	uint64_t count = inode_table_count(table), room = table->limit / 16;
 
-	atomic_store(&table->alarm, (count > table->limit ? count : table->limit) + room / 4 + 64);
-	return count > table->limit - room ? count - (table->limit - room) : 0;
+	if (count > table->limit)
+		atomic_store(&table->alarm, count + room / 4 + 64);
+	else
+		atomic_store(&table->alarm, table->limit);
+	return count > table->limit ? count - (table->limit - room) : 0;
 }
 
 static unsigned idle_in(struct inode *chain, uint64_t *inos, unsigned max)

@@ -40,7 +40,8 @@
  *
  *	INV-INODE-8  `over_limit` is called by the insertion that goes past `alarm`; so
  *	             it is not called for each one while the kernel cannot let go of
- *	             enough: the next alarm is a step above what is left
+ *	             enough: the next alarm is a step above what is left (and who was
+ *	             told looks again later)
  */
 #ifndef BLINKFS_FS_INODE_TABLE_H
 #define BLINKFS_FS_INODE_TABLE_H

@@ -12,6 +12,13 @@
 #include <stdlib.h>
 #include <sys/uio.h>
 
+/*
+ * What the kernel would not let go of, in use at the time or between two uses, it is
+ * asked for again: after this time, then twice that, and so on.
+ */
+#define PRUNE_AGAIN_NS 250000000ull
+#define PRUNE_AGAIN_MAX_NS 64000000000ull
+
 #define PRUNE_BATCH 512u /* what the kernel takes in one piece */
 
 /* FUSE_NOTIFY_PRUNE, of Linux 6.18: spelled out, since no header has it yet. */
@@ -38,7 +45,9 @@ struct notifier {
 	struct job *first, **last; /* [lock: latch] at most one for each worker */
 	bool settled, ending, busy; /* [lock: latch] */
 	bool prune;                 /* wanted [lock: latch] */
-	bool cannot_prune;          /* the thread's own */
+	bool cannot_prune;          /* the thread's own, as what follows */
+	uint64_t again_ns;          /* 0: few enough, or nothing to be done */
+	uint64_t again_at;
 };
 
 /* --- jobs ---------------------------------------------------------------- */
@@ -62,6 +71,8 @@ static int set_flags(struct notifier *n, const struct job *job, bool may_send)
 	freeze_wait_enter(n->server->freeze);
 	rc = core_set_flags(core, view, node_ino(job->node), job->flags);
 	freeze_leave(n->server->freeze);
+	if (!rc && may_send)
+		(void)!reply_make_attr_stale(n->server, job->node); /* see guard_immutable() */
 	return rc;
 }
 
@@ -116,6 +127,20 @@ static void prune(struct notifier *n)
 	}
 }
 
+static void prune_again(struct notifier *n)
+{
+	uint64_t inodes, lookups;
+
+	core_inode_counts(n->server->core, &inodes, &lookups);
+	if (n->cannot_prune || inodes <= n->server->options->inode_cache)
+		n->again_ns = 0;
+	else if (n->again_ns == 0)
+		n->again_ns = PRUNE_AGAIN_NS;
+	else if (n->again_ns < PRUNE_AGAIN_MAX_NS)
+		n->again_ns *= 2;
+	n->again_at = os_mono_ns() + n->again_ns;
+}
+
 /* --- the thread ---------------------------------------------------------- */
 
 /* The next job; NULL: there is none.  *prune: nor is that, and this may be done. */
@@ -125,7 +150,8 @@ static struct job *take(struct notifier *n, bool *may_send, bool *prune)
 
 	latch_x(&n->latch);
 	job = n->first;
-	*prune = !job && n->prune && !n->settled;
+	*prune = !job && !n->settled &&
+		 (n->prune || (n->again_ns && os_mono_ns() >= n->again_at));
 	if (*prune)
 		n->prune = false;
 	if (job) {
@@ -152,8 +178,10 @@ static void run(void *arg)
 
 		if (job)
 			finish(n, job, may_send);
-		if (may_prune)
+		if (may_prune) {
 			prune(n);
+			prune_again(n);
+		}
 		if (job || may_prune)
 			continue;
 		latch_s(&n->latch);
@@ -161,7 +189,7 @@ static void run(void *arg)
 		unlatch_s(&n->latch);
 		if (ending)
 			return;
-		waitq_wait(&n->wake, ticket, OS_FOREVER);
+		waitq_wait(&n->wake, ticket, n->again_ns ? n->again_ns : OS_FOREVER);
 	}
 }
 

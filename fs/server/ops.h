@@ -38,6 +38,13 @@ void op_open(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi);
 void op_opendir(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi);
 /* May an inode with such flags be opened so (open(2))? */
 int may_open(const struct core_attr *attr, int flags);
+/*
+ * In the mount in which the volume's first flag is set, no open is looked at.  But the
+ * kernel asks for stale attributes, by descriptor, before it takes a write into its
+ * cache: those of an immutable file always are, and then -EPERM is the answer.
+ */
+int guard_immutable(struct server *server, fuse_ino_t node, const struct core_attr *attr,
+		    bool by_descriptor);
 void op_read(fuse_req_t req, fuse_ino_t node, size_t len, off_t offset, struct fuse_file_info *fi);
 void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_t offset,
 	      struct fuse_file_info *fi);

@@ -13,6 +13,23 @@
 
 /* ------------------------------------------------------------- attributes */
 
+int guard_immutable(struct server *server, fuse_ino_t node, const struct core_attr *attr,
+		    bool by_descriptor)
+{
+	int rc;
+
+	if (server->answers_open || !server->asks_before_write || !S_ISREG(attr->mode) ||
+	    !(attr->flags & CORE_FLAG_IMMUTABLE))
+		return 0;
+	if (by_descriptor)
+		return -EPERM;
+	rc = reply_make_attr_stale(server, node);
+	if (rc)
+		message(LOG_DEBUG, "inode %llu: its writers hear late that it is immutable: %s",
+			(unsigned long long)node_ino(node), error_text(rc));
+	return 0;
+}
+
 void op_getattr(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi)
 {
 	struct core_attr attr;
@@ -29,6 +46,8 @@ void op_getattr(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi)
 	}
 	if (!rc)
 		rc = core_getattr(req_core(req), node_view(node), node_ino(node), &attr);
+	if (!rc)
+		rc = guard_immutable(req_server(req), node, &attr, fi != NULL);
 	reply_attr(req, rc, node_view(node), &attr);
 }
 

@@ -85,25 +85,12 @@ static bool has_suid(fuse_req_t req, fuse_ino_t node)
 }
 
 /*
- * The kernel shall ask for the attributes again before it relies on them.  That is no
- * breach of INV-LOCK-2: without a range this notification takes no lock in the kernel.
- * It would wait while the inode is being freed, but the file that a WRITE belongs to
- * is open, and its last close() waits for all of its WRITEs.
- */
-static int make_attr_stale(fuse_req_t req, fuse_ino_t node)
-{
-	int rc = fuse_lowlevel_notify_inval_inode(req_server(req)->session, node, -1, 0);
-
-	return rc == -ENOENT ? 0 : rc;
-}
-
-/*
  * The kernel demands that setuid goes, but keeps the mode that it knows, and
  * would still honour it in exec.  So it is told before the writer goes on.
  */
 static void forget_mode(fuse_req_t req, fuse_ino_t node)
 {
-	int rc = make_attr_stale(req, node);
+	int rc = reply_make_attr_stale(req_server(req), node);
 
 	if (rc)
 		message(LOG_WARNING, "inode %llu: the kernel may still see it setuid: %s",
@@ -133,7 +120,7 @@ static void note_shortage(fuse_req_t req, fuse_ino_t node)
 	int rc;
 
 	core_shortage_note(req_core(req), node_view(node), node_ino(node));
-	rc = make_attr_stale(req, node);
+	rc = reply_make_attr_stale(req_server(req), node);
 	if (rc)
 		message(LOG_DEBUG, "inode %llu: its writers hear of ENOSPC late: %s",
 			(unsigned long long)node_ino(node), error_text(rc));

@@ -12,6 +12,7 @@
 #include "fs/server/rawops.h"
 
 #include "fs/server/control.h"
+#include "fs/server/ops.h"
 #include "fs/server/reply.h"
 
 #include <errno.h>
@@ -91,6 +92,8 @@ static void serve_statx(struct server *server, const struct fuse_in_header *in)
 	struct core_attr attr;
 	int rc = node_attr(server, in->nodeid, &attr);
 
+	if (!rc && node_view(in->nodeid) != VIEW_CONTROL)
+		rc = guard_immutable(server, in->nodeid, &attr, false);
 	if (!rc)
 		out.statx = (struct raw_statx){
 			.mask = MASK_BASIC | MASK_BIRTH,

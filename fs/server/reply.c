@@ -75,3 +75,10 @@ void reply_negative(fuse_req_t req)
 
 	fuse_reply_entry(req, &entry);
 }
+
+int reply_make_attr_stale(struct server *server, fuse_ino_t node)
+{
+	int rc = fuse_lowlevel_notify_inval_inode(server->session, node, -1, 0);
+
+	return rc == -ENOENT ? 0 : rc;
+}

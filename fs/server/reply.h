@@ -23,4 +23,14 @@ void reply_attr(fuse_req_t req, int rc, view_t view, const struct core_attr *att
 /* "There is no such name", to be remembered. */
 void reply_negative(fuse_req_t req);
 
+/*
+ * The kernel shall ask for the attributes again before it relies on them; those of an
+ * answer that it has not got yet it does not keep.  That is no breach of INV-LOCK-2:
+ * without a range this notification takes no lock in the kernel.  It would wait while
+ * the inode is being freed, so somebody has to have a reference to it: whoever asks
+ * by a path has, and the file that a WRITE belongs to is open, as its last close()
+ * waits for all of its WRITEs.
+ */
+int reply_make_attr_stale(struct server *server, fuse_ino_t node);
+
 #endif

@@ -87,8 +87,7 @@ static const char *const scenarios[] = {
 	"falloc d/c 8192 40000; copy d/c a; sync; write d/c 9000 12000 42; write a 8192 4096 43",
 	"copy d/c a; zero d/c 4096 12288; sync; write d/c 3000 9000 44; punch a 100 9000; sync",
 	"copy d/c a; falloc a 0 60000; unlink d/c; flush; write a 0 30000 45; purge; sync",
-	"dacl d 7; sync; create d/p; mkdir d/q; create d/q/r; tmplink d/t 10 46; sync; rmx d/p "
-	"system.posix_acl_access",
+	"dacl d 7; sync; create d/p; mkdir d/q; tmplink d/t 10 46; rmx d/p system.posix_acl_access",
 	"acl a 6; chmod a 640; sync; acl a 5; flush; acl b 7; chmod b 400; rename a b; sync",
 	"hold a; unlink a; unlink d/l; write d/c 0 10 36; drop a; purge; sync",
 };

@@ -46,6 +46,16 @@ head -c 300000 /dev/urandom >"$work/data"
 cat "$work/data" >&9
 chattr +i held
 exec 9>&-
+# Opens are not looked at in the mount that sets the first flag, but each write is.
+chattr +i file
+denied into file x
+tail -c 1 file >/dev/null
+wc -c file >/dev/null
+stat file >/dev/null
+denied into file x
+same "$(cat file)" text
+chattr -i file
+into file text
 cd /
 unserve
 serve

@@ -59,15 +59,18 @@ static int exchange(uint64_t a, const char *name, uint64_t b, const char *other)
 Test(flags, immutable_file)
 {
 	uint64_t from = rig_file(&rig, INO_ROOT, "from"), done;
+	uint64_t blocks = rig_file(&rig, INO_ROOT, "blocks");
 	static uint8_t buf[8192];
 	struct core_attr before;
 
 	cr_assert_eq(rig_write(&rig, from, 0, buf, sizeof(buf)), 0);
+	cr_assert_eq(rig_write(&rig, blocks, 0, buf, sizeof(buf)), 0);
 	cr_assert_eq(core_setxattr(rig.core, AT, f, "user.a", "b", 1, 0), 0);
 	set_flags(f, CORE_FLAG_NODUMP);
 	cr_assert_not(core_flags_used(rig.core));
 	set_flags(f, CORE_FLAG_IMMUTABLE | CORE_FLAG_NODUMP);
 	cr_assert(core_flags_used(rig.core));
+	set_flags(blocks, CORE_FLAG_IMMUTABLE);
 	cr_assert_eq(core_fsync(rig.core, AT, f, false), 0);
 	rig_reopen(&rig, true);
 	cr_assert(core_flags_used(rig.core));
@@ -83,6 +86,7 @@ Test(flags, immutable_file)
 	cr_expect_eq(set(f, CORE_SET_ATIME_NOW | CORE_SET_MTIME_NOW), -EPERM);
 	cr_expect_eq(core_fallocate(rig.core, AT, f, CORE_KEEP_SIZE, 0, 10), -EPERM);
 	cr_expect_eq(core_copy(rig.core, AT, from, 0, f, 0, 4096, &done), -EPERM);
+	cr_expect_eq(core_copy(rig.core, AT, from, 0, blocks, 0, 4096, &done), -EPERM);
 	cr_expect_eq(core_setxattr(rig.core, AT, f, "user.a", "c", 1, 0), -EPERM);
 	cr_expect_eq(core_removexattr(rig.core, AT, f, "user.a"), -EPERM);
 	cr_expect_eq(rig_unlink(&rig, INO_ROOT, "f"), -EPERM);
@@ -130,6 +134,7 @@ Test(flags, append_only)
 {
 	static uint8_t old[100000], more[120000], read[120000];
 	size_t lens[] = {100, 10000, 100000}, done;
+	uint64_t done64;
 
 	rig_fill(old, sizeof(old), 1);
 	for (unsigned i = 0; i < array_count(lens); i++) {
@@ -151,6 +156,7 @@ Test(flags, append_only)
 		cr_expect_eq(core_fallocate(rig.core, AT, g, CORE_PUNCH_HOLE | CORE_KEEP_SIZE, 0,
 					    10), -EPERM);
 		cr_expect_eq(core_fallocate(rig.core, AT, g, 0, 0, len), 0);
+		cr_expect_eq(core_copy(rig.core, AT, f, 0, g, 0, 4, &done64), -EPERM);
 		cr_expect_eq(rig_write(&rig, g, len / 2, more + len / 2, 60), 0, "the same");
 		cr_expect_eq(rig_write(&rig, g, 0, more, len + 5000), 0, "a page that grew");
 		cr_expect_eq(core_write(rig.core, AT, g, 0, more + len + 5000, 100,
@@ -162,6 +168,7 @@ Test(flags, append_only)
 		cr_expect_eq(set(g, CORE_SET_ATIME_NOW | CORE_SET_MTIME), 0);
 		cr_expect_eq(set(g, CORE_SET_ATIME | CORE_SET_MTIME), -EPERM);
 		cr_expect_eq(set(g, CORE_SET_MTIME), -EPERM);
+		cr_expect_eq(set(g, CORE_SET_ATIME_NOW | CORE_SET_MODE), -EPERM);
 		cr_expect_eq(set(g, CORE_SET_MTIME | CORE_SET_CTIME | CORE_SET_KEPT_TIMES), 0);
 		cr_expect_eq(rig_unlink(&rig, INO_ROOT, "g"), -EPERM);
 		set_flags(g, 0);
