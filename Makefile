@@ -40,6 +40,13 @@ OPTIMIZE ?= -O0 -g1
 SANITIZE := --coverage -fprofile-update=atomic
 endif
 
+# Fuzzers for libFuzzer, which wants clang: make fuzz.
+ifdef FUZZ
+VARIANT := fuzz
+SANITIZE := -g1 -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined \
+	-fno-omit-frame-pointer -DBLINKFS_LIBFUZZER
+endif
+
 # What is compared in make bench-latch; other builds have their own folders.
 LATCH ?= atomic
 ALLOC ?= system
@@ -169,6 +176,12 @@ $(SERVER_TEST_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/libserver.a $(TES
 	@mkdir -p $(@D)
 	$(link) $(call pkg,--libs,$(FRAMEWORK) $(FUSE_PACKAGES)) $(ENGINE_LIBS)
 
+# Those that have an input; fuzz_flip tries everything by itself.
+FUZZERS := $(filter-out %/fuzz_flip,$(call programs_of,$(call kind,fuzz)))
+ifdef FUZZ
+$(FUZZERS): SANITIZE += -fsanitize=fuzzer
+endif
+
 -include $(patsubst %.o,%.d,$(call objects_of,$(ALL_SOURCES)))
 
 # ------------------------------------------------------------------ tests
@@ -226,6 +239,15 @@ soak: all $(MOUNT_TOOLS) $(MODEL_TESTS) $(RACE_TESTS) $(CRASH_TESTS) $(FAULT_TES
 		$(SIM_TESTS)
 	@TEST_SCALE=$${TEST_SCALE:-50} TEST_TIMEOUT=$${TEST_TIMEOUT:-14400} $(RUN_TESTS) \
 		$(filter $(BUILD)/%,$(filter-out $(PROGRAMS) $(MOUNT_TOOLS),$^)) $(MOUNT_SCRIPTS)
+
+# Coverage-guided, MINUTES each, two at a time; begins with inputs that the plain programs make.
+.PHONY: fuzz fuzz-programs
+MINUTES ?= 10
+fuzz: $(FUZZERS)
+	@$(MAKE) --no-print-directory FUZZ=1 CC="$(FUZZ_CC)" BUILD=$(BUILD)/fuzz fuzz-programs
+	@tests/fuzz.sh $(BUILD) $(MINUTES) $(notdir $(FUZZERS))
+FUZZ_CC ?= clang
+fuzz-programs: $(FUZZERS)
 
 # Which lines of the engine, the log and fsck the tests run: a table, and JSON.
 .PHONY: cov cov-run
@@ -285,6 +307,7 @@ help:
 	@echo 'make test         all tests, short (SAN=1: under ASan+UBSan, TSAN=1: races under TSan)'
 	@echo 'make test-unit    one kind: unit, model, race, crash, fault, fuzz, sim, mount'
 	@echo 'make soak         the same programs for hours (TEST_SCALE=50)'
+	@echo 'make fuzz MINUTES=10   libFuzzer (clang) on pages, images, superblocks, logs'
 	@echo 'make cov          which lines of engine, log and fsck the tests run (gcovr)'
 	@echo 'make crash-all    power cuts in tens of thousands of workloads; goes on where it was'
 	@echo 'make mutants      mechanisms switched off: does the test that should notice fail?'

@@ -269,14 +269,17 @@ static struct fsck_fix drop_xattr(const struct lob_owner *owner)
 
 static void lob_end(struct walk *w)
 {
-	struct lob_owner *owner = w->owners.at + w->lob.owner;
+	struct lob_owner *owner;
 	struct inode_note *note;
 	struct fsck_fix fix;
 
 	if (w->lob.any && w->lob.unowned)
 		problem_fix(w, FSCK_LOB_UNOWNED, FIX_ADOPT, w->lob.lob, w->lob.next_block,
 			    "content %" PRIu64 ": %" PRIu64 " blocks", w->lob.lob, w->lob.blocks);
-	if (!w->lob.any || w->lob.owner == w->owners.count || owner->lob != w->lob.lob)
+	if (!w->lob.any || w->lob.owner == w->owners.count)
+		return;
+	owner = &w->owners.at[w->lob.owner];
+	if (owner->lob != w->lob.lob)
 		return;
 	owner->has_extents = true;
 	if (owner->kind == OWNER_INODE) {

@@ -137,10 +137,10 @@ static const struct lob_owner *find_owner(struct data_walk *d, uint64_t lob)
 
 	while (d->next_owner < w->owners.count && w->owners.at[d->next_owner].lob < lob)
 		d->next_owner++;
-	owner = &w->owners.at[d->next_owner];
-	if (d->next_owner == w->owners.count || owner->lob != lob || owner->kind == OWNER_PURGE)
+	if (d->next_owner == w->owners.count)
 		return NULL;
-	return owner;
+	owner = &w->owners.at[d->next_owner];
+	return owner->lob == lob && owner->kind != OWNER_PURGE ? owner : NULL;
 }
 
 static int add_extent(struct data_walk *d, const struct raw_entry *entry)

@@ -12,12 +12,11 @@
  * leaves a page that page_verify() accepts (INV-PAGE-8); bytes that it accepts
  * can be read in every way; nothing leaves the page (ASan, exact heap blocks).
  *
- * With libFuzzer: clang -fsanitize=fuzzer,address -DBLINKFS_LIBFUZZER.
- * Else main() runs seeded inputs: fuzz_page [first seed [count]], or one file
- * with a recorded input: fuzz_page FILE.
+ * With libFuzzer: make fuzz.  Else main() runs seeded inputs (fuzz_main.h).
  */
 #include "engine/base/error.h"
 #include "engine/page.h"
+#include "tests/fuzz/fuzz_main.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -210,7 +209,6 @@ static void run_merge(struct world *w)
 	free(body);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = {data, size};
@@ -396,51 +394,22 @@ static void make_input(struct writer *out, uint64_t seed)
 	}
 }
 
-static int run_file(const char *path)
+static size_t make_bytes(uint8_t *out, uint64_t seed)
 {
-	static uint8_t bytes[1u << 20];
-	FILE *file = fopen(path, "rb");
+	struct writer *writer = malloc(sizeof(*writer));
 	size_t len;
 
-	if (!file) {
-		perror(path);
-		return 1;
-	}
-	len = fread(bytes, 1, sizeof(bytes), file);
-	fclose(file);
-	return LLVMFuzzerTestOneInput(bytes, len);
-}
-
-static void announce(uint64_t seed)
-{
-	printf("fuzz_page: seed %lu\n", (unsigned long)seed);
-	fflush(stdout);
+	make_input(writer, seed);
+	len = writer->len;
+	check(len <= FUZZ_INPUT_MAX);
+	memcpy(out, writer->bytes, len);
+	free(writer);
+	return len;
 }
 
 int main(int argc, char **argv)
 {
-	const char *scale = getenv("TEST_SCALE");
-	uint64_t first = 1, count = 2000 * (scale ? strtoull(scale, NULL, 0) : 1);
-	struct writer *out = malloc(sizeof(*out));
-	char *end = NULL;
-
-	if (argc > 1)
-		first = strtoull(argv[1], &end, 0);
-	if (end && *end != 0) {
-		free(out);
-		return run_file(argv[1]);
-	}
-	if (argc > 2)
-		count = strtoull(argv[2], NULL, 0);
-	for (uint64_t seed = first; seed < first + count; seed++) {
-		if ((seed - first) % 1000 == 0)
-			announce(seed); /* a crash happened within the 1000 from here */
-		make_input(out, seed);
-		LLVMFuzzerTestOneInput(out->bytes, out->len);
-	}
-	free(out);
-	printf("fuzz_page: %lu inputs from seed %lu\n", (unsigned long)count, (unsigned long)first);
-	return 0;
+	return fuzz_main("fuzz_page", 2000, make_bytes, argc, argv);
 }
 
 #endif

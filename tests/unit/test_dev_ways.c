@@ -227,6 +227,27 @@ Test(lane, inv_rec_2_the_lock_moves_along)
 	close_file(again);
 }
 
+/* What other descriptions have written, past the cache; the lock stays where it is. */
+Test(lane, reads_only)
+{
+	struct device *dev = open_file("/tmp");
+	struct device *lane;
+
+	cr_assert_eq(dev_open_lane(&lane, dev, LANE_DIRECT | LANE_READ, 0, 0), 0);
+	memset(block, 'r', sizeof(block));
+	cr_assert_eq(dev_write(dev, block, BLOCK, BYTES - BLOCK), 0);
+	cr_assert_eq(dev_read(lane, back, BLOCK, BYTES - BLOCK), 0);
+	cr_assert_eq(memcmp(back, block, BLOCK), 0);
+	cr_assert_lt(dev_write(lane, block, BLOCK, 0), 0);
+	dev_close(lane);
+	cr_assert_eq(try_open(), -BE_BUSY);
+	lane = open_lane(dev, LANE_DIRECT | LANE_READ);
+	dev_close(dev);
+	cr_assert_eq(try_open(), 0, "nothing is locked by it");
+	dev_close(lane);
+	cr_assert_eq(unlink(file_path), 0);
+}
+
 static void write_beside_flush(struct device *dev)
 {
 	struct device *lane = open_lane(dev, LANE_DIRECT | LANE_DSYNC);
