@@ -317,6 +317,7 @@ help:
 	@echo 'make lint format  layer and static checks; clang-format'
 	@echo 'make bench-log    commits per second; bench-mount, bench-fio: through a mount'
 	@echo 'make bench-blink  splits; bench-engines: beside others; bench-dirs: large directories'
+	@echo 'make bench-data   contents beside ext4 and XFS; bench-overwrite: random overwrites'
 	@echo 'make clean        removes BUILD (build; build/san; build/tsan)'
 
 include bench/bench.mk

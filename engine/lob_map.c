@@ -217,7 +217,7 @@ int lob_read_blocks(struct volume *volume, const struct lob_map *map, void *buf,
 		    uint64_t *bad_block)
 {
 	struct dev_request *requests;
-	uint64_t blocks = 0;
+	uint64_t blocks = 0, from;
 	size_t count;
 	int rc = 0;
 
@@ -228,6 +228,7 @@ int lob_read_blocks(struct volume *volume, const struct lob_map *map, void *buf,
 	count = make_requests(volume, map, buf, requests);
 	if (count > 0)
 		rc = dev_batch(volume->dev, requests, count);
+	from = os_mono_ns();
 	for (unsigned i = 0; i < map->count && rc == 0; i++) {
 		const struct mapping *run = &map->run[i];
 
@@ -236,6 +237,7 @@ int lob_read_blocks(struct volume *volume, const struct lob_map *map, void *buf,
 		blocks += run->length;
 		rc = verify_run(run, place_of(map, run, buf), bad_block);
 	}
+	stat_add(&volume->stats, STAT_lob_crc_ns, os_mono_ns() - from);
 	if (rc == -BE_CRC)
 		stat_add(&volume->stats, STAT_lob_crc_errors, 1);
 	stat_add(&volume->stats, STAT_lob_reads, 1);

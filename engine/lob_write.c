@@ -18,10 +18,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static void compute_crcs(le32 *crcs, const uint8_t *data, uint32_t blocks)
+static void compute_crcs(struct volume *volume, le32 *crcs, const uint8_t *data, uint32_t blocks)
 {
+	uint64_t from = os_mono_ns();
+
 	for (uint32_t i = 0; i < blocks; i++)
 		crcs[i] = le32_make(crc32c(0, data + (size_t)i * BLOCK_SIZE, BLOCK_SIZE));
+	stat_add(&volume->stats, STAT_lob_crc_ns, os_mono_ns() - from);
 }
 
 static int write_pieces(struct volume *volume, const struct reservation *space, const void *data)
@@ -110,7 +113,7 @@ int lob_prepare(struct volume *volume, uint64_t first, uint32_t blocks, const vo
 	out->crcs = malloc(blocks * sizeof(*out->crcs));
 	if (out->crcs == NULL)
 		return -ENOMEM;
-	compute_crcs(out->crcs, data, blocks);
+	compute_crcs(volume, out->crcs, data, blocks);
 	if (!tunable_is_on(&volume->tunables, TUNABLE_lob_two_phase)) {
 		out->data = data;
 		return 0;
@@ -256,7 +259,7 @@ int lob_prepare_over(struct volume *volume, uint64_t lob, uint64_t first, uint32
 	out->crcs = malloc(blocks * sizeof(*out->crcs));
 	if (out->crcs == NULL)
 		return -ENOMEM;
-	compute_crcs(out->crcs, data, blocks);
+	compute_crcs(volume, out->crcs, data, blocks);
 	if (!tunable_is_on(&volume->tunables, TUNABLE_lob_batch))
 		stat_add(&volume->stats, STAT_lob_batch_skips, 1);
 	rc = place_over(volume, hint, &u, out);

@@ -29,6 +29,7 @@ static int report_crc(struct core *core, uint64_t ino, uint64_t block)
 {
 	char path[PATH_TEXT_BYTES];
 
+	stat_add(&core->volume->stats, STAT_core_bad_blocks, 1);
 	path_text(core->volume, ino, path);
 	message(LOG_ERR,
 		"%s%sinode %" PRIu64 ", offset %" PRIu64 ": checksum mismatch; %u bytes cannot be "
