@@ -300,11 +300,11 @@ static void step(struct client *c)
 		peek(c);
 	else if (kind < 190)
 		think(c);
-	else if (kind < 240)
+	else if (kind < 280)
 		contest_step(c->world->contest, c);
-	else if (kind < 270)
+	else if (kind < 310)
 		register_step(c->world->reg, c);
-	else if (kind < 500)
+	else if (kind < 520)
 		crowd_step(c);
 	else
 		operate(c);

@@ -50,6 +50,7 @@ static struct climate draw_climate(struct sim *sim)
 	c.clients = 1 + (unsigned)sim_below(sim, CLIENTS_MAX);
 	c.file_bytes = ONE_OF(sim, 5000, 20000, 20000, 70000);
 	c.crowd = (uint32_t)ONE_OF(sim, 16, 128, 1024, CROWD_MAX);
+	c.register_words = (unsigned)ONE_OF(sim, 40, 3000, 3000, 30000);
 	c.crowd_digits = (int)ONE_OF(sim, 1, 1, 110);
 	c.crowd_full = !c.may_fill && sim_below(sim, 6) == 0;
 	c.background = sim_below(sim, 8) != 0;
@@ -63,9 +64,11 @@ static struct sim_temper draw_temper(struct sim *sim)
 {
 	struct sim_temper t = {0};
 
-	t.switch_every = (unsigned)ONE_OF(sim, 0, 10, 50, 50, 200, 1000);
+	t.switch_every = (unsigned)ONE_OF(sim, 0, 5, 20, 50, 200, 1000);
 	t.stall_every = (unsigned)ONE_OF(sim, 0, 20, 100, 1000);
 	t.stall_ns = ONE_OF(sim, 100000, 5000000, 300000000);
+	if (sim_below(sim, 2))
+		t.favourite = 1 + (unsigned)sim_below(sim, SIM_CLASSES);
 	t.spurious_every = (unsigned)ONE_OF(sim, 0, 100, 1000);
 	t.processors = 1 + (unsigned)sim_below(sim, 4);
 	return t;
@@ -162,7 +165,9 @@ static void open_volume(struct world *w)
 static void work(struct world *w, uint64_t operations)
 {
 	struct medium_faults faults = draw_faults(w, false);
+	struct sim_temper temper = draw_temper(w->sim);
 
+	sim_set_temper(w->sim, &temper);
 	w->left = operations;
 	w->stop = false;
 	w->faulty = w->climate.errors || w->climate.flips;
@@ -341,13 +346,9 @@ static uint64_t make_one(struct world *w, const char *name, uint32_t type)
 
 static void begin(struct world *w)
 {
-	struct sim_temper temper;
-
 	w->sim = sim_begin(w->seed);
 	w->climate = draw_climate(w->sim);
 	format(w);
-	temper = draw_temper(w->sim);
-	sim_set_temper(w->sim, &temper);
 	open_volume(w);
 	medium_be_ideal(w->medium, true);
 	w->crowd_dir = make_one(w, "crowd", S_IFDIR);

@@ -82,6 +82,7 @@ struct climate {
 	unsigned clients;
 	uint64_t file_bytes;
 	uint32_t crowd;      /* names of a client's */
+	unsigned register_words;
 	int crowd_digits;    /* of a name */
 	bool crowd_full;     /* half of them from the beginning */
 	bool background;
