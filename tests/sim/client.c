@@ -247,14 +247,13 @@ static void meddle(struct client *c)
 {
 	struct world *w = c->world;
 	struct volume *volume = w->volume;
+	enum tunable tunable = (enum tunable)play_below(&c->play, TUNABLE_COUNT);
 	char why[LOG_RESIZE_TEXT_BYTES];
 	int rc = 0;
 
 	switch (play_below(&c->play, 4)) {
 	case 0:
-		tunable_set(&volume->tunables,
-			    (enum tunable)play_below(&c->play, TUNABLE_COUNT),
-			    play_below(&c->play, 3));
+		tunable_set(&volume->tunables, tunable, play_below(&c->play, 3));
 		break;
 	case 1:
 		volume_set_smo(volume, play_below(&c->play, 3) ? SMO_BLINK : SMO_INDEX_LATCH);
