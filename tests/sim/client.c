@@ -265,7 +265,7 @@ static void meddle(struct client *c)
 		if (w->climate.background)
 			rc = error_errno(log_resize(volume, (1 + play_below(&c->play, 4)) << 20,
 						    why));
-		if (rc == -EINVAL) /* no such size on this volume */
+		if (rc == -EINVAL || rc == -EOPNOTSUPP) /* not this size, not this disk */
 			rc = 0;
 	}
 	if (rc == -EIO)

@@ -30,6 +30,8 @@ struct medium_faults {
 
 struct medium *medium_new(struct sim *sim, uint64_t size_bytes);
 void medium_free(struct medium *medium);
+/* They lose their power together; what is set or asked of one below concerns both. */
+void medium_join(struct medium *medium, struct medium *other);
 /* The power is on again; the volume's to close. */
 struct device *medium_open(struct medium *medium);
 /* As if it took no time and never failed, from here on, or no longer. */

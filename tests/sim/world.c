@@ -47,6 +47,7 @@ static struct climate draw_climate(struct sim *sim)
 	c.size_bytes = c.may_fill ? 4u << 20 : 32u << 20;
 	c.cache_pages = ONE_OF(sim, 256, 512, 1024);
 	c.log_pages = ONE_OF(sim, 256, 256, 512);
+	c.log_apart = sim_below(sim, 6) == 0;
 	c.clients = 1 + (unsigned)sim_below(sim, CLIENTS_MAX);
 	c.file_bytes = ONE_OF(sim, 5000, 20000, 20000, 70000);
 	c.crowd = (uint32_t)ONE_OF(sim, 16, 128, 1024, CROWD_MAX);
@@ -108,9 +109,12 @@ static int open_once(struct world *w)
 		.ignore_damage = w->climate.flips,
 	};
 	struct device *dev = medium_open(w->medium);
-	int rc = volume_open(&w->volume, dev, &options);
+	int rc;
 
+	options.log_dev = w->log_medium ? medium_open(w->log_medium) : NULL;
+	rc = volume_open(&w->volume, dev, &options);
 	if (rc) {
+		dev_close(options.log_dev);
 		dev_close(dev);
 		return error_errno(rc);
 	}
@@ -212,12 +216,14 @@ static void check_by_fsck(struct world *w)
 	struct device *dev = medium_open(w->medium);
 	int rc;
 
+	options.log_dev = w->log_medium ? medium_open(w->log_medium) : NULL;
 	medium_be_ideal(w->medium, true);
 	rc = fsck_recover_and_walk(dev, w->climate.cache_pages * w->climate.page_size, &options,
 				   print_fsck, NULL, &result);
 	if (rc || result.problems)
 		world_fail(w, "fsck", rc ? rc : (int64_t)result.problems, 0);
 	fsck_result_free(&result);
+	dev_close(options.log_dev);
 	dev_close(dev);
 	medium_be_ideal(w->medium, false);
 }
@@ -322,13 +328,20 @@ static void format(struct world *w)
 		.log_bytes = w->climate.log_pages * w->climate.page_size,
 		.uuid = "simulated-volum",
 		.hash_seed = "simulated-hashs",
+		.log_uuid = "simulated-log-1",
 	};
 	struct device *dev;
 
 	w->medium = medium_new(w->sim, w->climate.size_bytes);
+	if (w->climate.log_apart) {
+		w->log_medium = medium_new(w->sim, params.log_bytes);
+		medium_join(w->medium, w->log_medium);
+		params.log_dev = medium_open(w->log_medium);
+	}
 	medium_be_ideal(w->medium, true);
 	dev = medium_open(w->medium);
 	demand(w, volume_format(dev, &params, NULL), "format");
+	dev_close(params.log_dev);
 	dev_close(dev);
 	medium_be_ideal(w->medium, false);
 }
@@ -373,6 +386,8 @@ static void end(struct world *w)
 	contest_free(w->contest);
 	free(w->reg);
 	medium_free(w->medium);
+	if (w->log_medium)
+		medium_free(w->log_medium);
 	for (unsigned i = 0; i < w->climate.clients; i++)
 		client_free(w->client[i]);
 	sim_end(w->sim);

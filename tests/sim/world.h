@@ -79,6 +79,7 @@ struct climate {
 	uint64_t size_bytes;
 	uint32_t page_size;
 	uint64_t cache_pages, log_pages;
+	bool log_apart;      /* on a disk of its own */
 	unsigned clients;
 	uint64_t file_bytes;
 	uint32_t crowd;      /* names of a client's */
@@ -100,6 +101,7 @@ struct world {
 	uint64_t seed;
 	struct sim *sim;
 	struct medium *medium;
+	struct medium *log_medium; /* or NULL; joined with it */
 	struct climate climate;
 	struct volume *volume;
 	struct core *core;
