@@ -352,7 +352,8 @@ static int medium_flush(struct device *dev)
 		doom(m, below);
 		return -EIO;
 	}
-	make_durable(m, below);
+	if (!m->faults.lies)
+		make_durable(m, below);
 	return 0;
 }
 

@@ -26,6 +26,7 @@ struct medium_faults {
 	uint64_t read_error, write_error, flush_error;
 	uint64_t flip;        /* one bit of what is read; what is stored is whole */
 	uint64_t cut;         /* requests until the power is cut; 0: it is not */
+	bool lies;            /* a flush does nothing: what must be noticed */
 };
 
 struct medium *medium_new(struct sim *sim, uint64_t size_bytes);

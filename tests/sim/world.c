@@ -171,6 +171,7 @@ static void work(struct world *w, uint64_t operations)
 	struct medium_faults faults = draw_faults(w, false);
 	struct sim_temper temper = draw_temper(w->sim);
 
+	faults.lies = w->lying_disk;
 	sim_set_temper(w->sim, &temper);
 	w->left = operations;
 	w->stop = false;
@@ -393,13 +394,15 @@ static void end(struct world *w)
 	sim_end(w->sim);
 }
 
-uint64_t world_run(uint64_t seed, uint64_t operations, struct tally *tally, bool verbose)
+uint64_t world_run(uint64_t seed, uint64_t operations, bool lying_disk, bool verbose,
+		   struct tally *tally)
 {
 	struct world *w = calloc(1, sizeof(*w));
 	uint64_t digest, before;
 
 	check(w);
 	w->seed = seed;
+	w->lying_disk = lying_disk;
 	begin(w);
 	while (w->tally.operations < operations) {
 		before = w->tally.operations;

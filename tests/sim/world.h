@@ -113,6 +113,7 @@ struct world {
 	uint64_t durable;       /* what ended before it cannot be lost */
 	uint64_t left;          /* operations of this life */
 	bool stop;
+	bool lying_disk;        /* to see that it is noticed */
 	bool faulty;            /* errors are injected: -EIO is an answer */
 	struct tally tally;
 };
@@ -161,6 +162,7 @@ void register_step(struct reg *reg, struct client *client);
 void register_reopened(struct reg *reg, bool crashed);
 
 /* Runs it; the digest of all that happened. */
-uint64_t world_run(uint64_t seed, uint64_t operations, struct tally *tally, bool verbose);
+uint64_t world_run(uint64_t seed, uint64_t operations, bool lying_disk, bool verbose,
+		   struct tally *tally);
 
 #endif
