@@ -247,14 +247,13 @@ static void meddle(struct client *c)
 {
 	struct world *w = c->world;
 	struct volume *volume = w->volume;
+	enum tunable tunable = (enum tunable)play_below(&c->play, TUNABLE_COUNT);
 	char why[LOG_RESIZE_TEXT_BYTES];
 	int rc = 0;
 
 	switch (play_below(&c->play, 4)) {
 	case 0:
-		tunable_set(&volume->tunables,
-			    (enum tunable)play_below(&c->play, TUNABLE_COUNT),
-			    play_below(&c->play, 3));
+		tunable_set(&volume->tunables, tunable, play_below(&c->play, 3));
 		break;
 	case 1:
 		volume_set_smo(volume, play_below(&c->play, 3) ? SMO_BLINK : SMO_INDEX_LATCH);
@@ -266,7 +265,7 @@ static void meddle(struct client *c)
 		if (w->climate.background)
 			rc = error_errno(log_resize(volume, (1 + play_below(&c->play, 4)) << 20,
 						    why));
-		if (rc == -EINVAL) /* no such size on this volume */
+		if (rc == -EINVAL || rc == -EOPNOTSUPP) /* not this size, not this disk */
 			rc = 0;
 	}
 	if (rc == -EIO)
@@ -300,11 +299,11 @@ static void step(struct client *c)
 		peek(c);
 	else if (kind < 190)
 		think(c);
-	else if (kind < 240)
+	else if (kind < 280)
 		contest_step(c->world->contest, c);
-	else if (kind < 270)
+	else if (kind < 310)
 		register_step(c->world->reg, c);
-	else if (kind < 500)
+	else if (kind < 520)
 		crowd_step(c);
 	else
 		operate(c);

@@ -276,15 +276,12 @@ static uint32_t new_id(struct contest *c)
 static struct action_of choose(struct contest *c, struct play *play)
 {
 	static const unsigned flags[] = {0, 0, CORE_RENAME_NOREPLACE, CORE_RENAME_EXCHANGE};
-	struct action_of a = {
-		.action = (enum action)play_below(play, ACTIONS),
-		.name = (uint32_t)play_below(play, NAMES),
-		.name2 = (uint32_t)play_below(play, NAMES),
-		.flags = flags[play_below(play, 4)],
-		.ended = UINT64_MAX,
-		.open = true,
-	};
+	struct action_of a = {.ended = UINT64_MAX, .open = true};
 
+	a.action = (enum action)play_below(play, ACTIONS);
+	a.name = (uint32_t)play_below(play, NAMES);
+	a.name2 = (uint32_t)play_below(play, NAMES);
+	a.flags = flags[play_below(play, 4)];
 	if (a.action == CREATE || a.action == MKDIR)
 		a.id = new_id(c);
 	return a;

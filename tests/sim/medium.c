@@ -28,6 +28,7 @@ struct written {
 
 struct medium {
 	struct sim *sim;
+	struct medium *other;    /* joined with it, or NULL */
 	uint64_t size_bytes;
 	uint8_t *seen, *durable;
 	struct written *written; /* in the order of their return */
@@ -159,12 +160,10 @@ static void survive(struct medium *m, const struct written *w, enum survivors wh
 	}
 }
 
-void medium_cut(struct medium *m)
+static void cut_one(struct medium *m)
 {
 	enum survivors who = (enum survivors)sim_below(m->sim, SURVIVORS);
 
-	if (m->cut)
-		return;
 	m->cut = true;
 	sim_trace(m->sim, 0xc07 + who);
 	for (size_t i = 0; i < m->in_flight_count; i++)
@@ -179,6 +178,15 @@ void medium_cut(struct medium *m)
 	}
 	m->written_count = 0;
 	m->any_doomed = false;
+}
+
+void medium_cut(struct medium *m)
+{
+	if (m->cut)
+		return;
+	cut_one(m);
+	if (m->other)
+		cut_one(m->other);
 }
 
 bool medium_is_cut(const struct medium *m)
@@ -344,7 +352,8 @@ static int medium_flush(struct device *dev)
 		doom(m, below);
 		return -EIO;
 	}
-	make_durable(m, below);
+	if (!m->faults.lies)
+		make_durable(m, below);
 	return 0;
 }
 
@@ -400,17 +409,41 @@ struct device *medium_open(struct medium *m)
 	return &handle->dev;
 }
 
+void medium_join(struct medium *m, struct medium *other)
+{
+	m->other = other;
+	other->other = m;
+}
+
 void medium_be_ideal(struct medium *m, bool ideal)
 {
 	m->ideal = ideal;
+	if (m->other)
+		m->other->ideal = ideal;
 }
 
 void medium_set_faults(struct medium *m, const struct medium_faults *faults)
 {
 	m->faults = *faults;
+	if (!m->other)
+		return;
+	m->other->faults = *faults;
+	if (sim_below(m->sim, 2)) /* only one of them counts */
+		m->faults.cut = 0;
+	else
+		m->other->faults.cut = 0;
 }
 
 struct medium_seen medium_seen(const struct medium *m)
 {
-	return m->counts;
+	struct medium_seen seen = m->counts;
+
+	if (!m->other)
+		return seen;
+	seen.requests += m->other->counts.requests;
+	seen.read_errors += m->other->counts.read_errors;
+	seen.write_errors += m->other->counts.write_errors;
+	seen.flush_errors += m->other->counts.flush_errors;
+	seen.flips += m->other->counts.flips;
+	return seen;
 }

@@ -26,10 +26,13 @@ struct medium_faults {
 	uint64_t read_error, write_error, flush_error;
 	uint64_t flip;        /* one bit of what is read; what is stored is whole */
 	uint64_t cut;         /* requests until the power is cut; 0: it is not */
+	bool lies;            /* a flush does nothing: what must be noticed */
 };
 
 struct medium *medium_new(struct sim *sim, uint64_t size_bytes);
 void medium_free(struct medium *medium);
+/* They lose their power together; what is set or asked of one below concerns both. */
+void medium_join(struct medium *medium, struct medium *other);
 /* The power is on again; the volume's to close. */
 struct device *medium_open(struct medium *medium);
 /* As if it took no time and never failed, from here on, or no longer. */

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 
 #define VERSIONS_MAX 256u
-#define WORDS 3000u /* some blocks, the last one in part */
 
 struct version {
 	uint64_t number, began;
@@ -27,6 +26,7 @@ struct version {
 struct reg {
 	struct world *world;
 	uint64_t ino;
+	size_t words, bytes;
 	struct version version[VERSIONS_MAX];
 	unsigned count, active;
 	uint64_t last;
@@ -67,7 +67,7 @@ static void forget(struct reg *r, uint64_t number)
 
 static void write_it(struct reg *r, struct client *c)
 {
-	uint64_t *words = malloc(WORDS * sizeof(*words)), number = ++r->last;
+	uint64_t *words = malloc(r->bytes), number = ++r->last;
 	int rc;
 
 	check(words);
@@ -75,9 +75,9 @@ static void write_it(struct reg *r, struct client *c)
 						  .began = ++r->world->counter,
 						  .ended = UINT64_MAX,
 						  .over_since = UINT64_MAX};
-	for (unsigned i = 0; i < WORDS; i++)
+	for (unsigned i = 0; i < r->words; i++)
 		words[i] = number;
-	rc = core_write(c->play.core, VIEW_BASE, r->ino, 0, words, WORDS * sizeof(*words), 0);
+	rc = core_write(c->play.core, VIEW_BASE, r->ino, 0, words, r->bytes, 0);
 	if (rc == 0) {
 		find(r, number)->ended = ++r->world->counter;
 		overwrite(r, find(r, number));
@@ -96,10 +96,10 @@ static void judge(struct reg *r, const uint64_t *words, size_t bytes, uint64_t b
 {
 	const struct version *v;
 
-	if (bytes != WORDS * sizeof(*words))
+	if (bytes != r->bytes)
 		world_fail(r->world, "register: bytes", (int64_t)bytes,
-			   (int64_t)(WORDS * sizeof(*words)));
-	for (unsigned i = 1; i < WORDS; i++)
+			   (int64_t)r->bytes);
+	for (unsigned i = 1; i < r->words; i++)
 		if (words[i] != words[0])
 			world_fail(r->world, "register: two versions in one", (int64_t)words[i],
 				   (int64_t)words[0]);
@@ -111,12 +111,12 @@ static void judge(struct reg *r, const uint64_t *words, size_t bytes, uint64_t b
 
 static int read_it(struct reg *r, uint64_t began)
 {
-	uint64_t *words = malloc(WORDS * sizeof(*words));
+	uint64_t *words = malloc(r->bytes);
 	size_t done = 0;
 	int rc;
 
 	check(words);
-	rc = core_read(r->world->core, VIEW_BASE, r->ino, 0, words, WORDS * sizeof(*words), &done);
+	rc = core_read(r->world->core, VIEW_BASE, r->ino, 0, words, r->bytes, &done);
 	if (rc == 0)
 		judge(r, words, done, began);
 	free(words);
@@ -145,12 +145,12 @@ void register_step(struct reg *r, struct client *c)
 
 void register_reopened(struct reg *r, bool crashed)
 {
-	uint64_t *words = malloc(WORDS * sizeof(*words));
+	uint64_t *words = malloc(r->bytes);
 	uint64_t now = crashed ? r->world->durable : r->world->counter;
 	size_t done;
 
 	check(words && r->active == 0);
-	if (core_read(r->world->core, VIEW_BASE, r->ino, 0, words, WORDS * sizeof(*words), &done))
+	if (core_read(r->world->core, VIEW_BASE, r->ino, 0, words, r->bytes, &done))
 		world_fail(r->world, "register: read", 0, 0);
 	judge(r, words, done, now);
 	r->version[0] = (struct version){.number = words[0], .over_since = UINT64_MAX};
@@ -161,14 +161,16 @@ void register_reopened(struct reg *r, bool crashed)
 struct reg *register_new(struct world *world, uint64_t ino)
 {
 	struct reg *r = calloc(1, sizeof(*r));
-	uint64_t *words = calloc(WORDS, sizeof(*words));
+	uint64_t *words = calloc(world->climate.register_words, sizeof(*words));
 
 	check(r && words);
 	r->world = world;
 	r->ino = ino;
+	r->words = world->climate.register_words;
+	r->bytes = r->words * sizeof(*words);
 	r->count = 1;
 	r->version[0].over_since = UINT64_MAX; /* version 0 */
-	if (core_write(world->core, VIEW_BASE, ino, 0, words, WORDS * sizeof(*words), 0))
+	if (core_write(world->core, VIEW_BASE, ino, 0, words, r->bytes, 0))
 		world_fail(world, "register: first write", 0, 0);
 	free(words);
 	return r;

@@ -20,11 +20,15 @@
 
 struct sim;
 
+/* Points are of a class by their name. */
+#define SIM_CLASSES 40u
+
 /* How unruly the scheduler is. */
 struct sim_temper {
 	unsigned switch_every;   /* points between two switches, on average; 0: never at a point */
 	unsigned stall_every;    /* switches at a point between two long sleeps there; 0: none */
 	uint64_t stall_ns;       /* the longest of these */
+	unsigned favourite;      /* class of points that are often slept at, from 1 on; 0: none */
 	unsigned spurious_every; /* switches between two spurious wake-ups; 0: none */
 	unsigned processors;     /* what the product is told */
 };

@@ -2,7 +2,8 @@
  * The file system core on simulated surroundings: see world.h for what must hold.
  *
  *	sim_core                      a few seeds, and one of them twice
- *	sim_core SEED [OPERATIONS]    one run; prints its digest
+ *	sim_core SEED [OPERATIONS [lies]]   one run; prints its digest.  lies: flushes do
+ *	                              nothing, and the run has to fail
  *	sim_core -m MINUTES [SEED [OPERATIONS]]   seeds from SEED on, for so long
  *
  * Each run is a process of its own, begun anew, so that nothing but the seed goes
@@ -39,7 +40,7 @@ static void say_replay(int signal_number)
 	raise(signal_number);
 }
 
-static int run(uint64_t seed, uint64_t operations)
+static int run(uint64_t seed, uint64_t operations, bool lying_disk)
 {
 	struct tally t;
 	uint64_t digest;
@@ -49,7 +50,7 @@ static int run(uint64_t seed, uint64_t operations)
 	signal(SIGABRT, say_replay);
 	signal(SIGSEGV, say_replay);
 	message_quiet(getenv("SIM_VERBOSE") ? LOG_DEBUG : LOG_EMERG);
-	digest = world_run(seed, operations, &t, getenv("SIM_VERBOSE") != NULL);
+	digest = world_run(seed, operations, lying_disk, getenv("SIM_VERBOSE") != NULL, &t);
 	printf("%" PRIu64 ": digest %016" PRIx64 ", %" PRIu64 " operations, %" PRIu64
 	       " lives, %" PRIu64 " cuts, %" PRIu64 " deaths, %" PRIu64 " failures, %" PRIu64
 	       " errors, %" PRIu64 " full, %" PRIu64 " opens failed, %" PRIu64
@@ -64,13 +65,14 @@ static int run(uint64_t seed, uint64_t operations)
 /* --- several ------------------------------------------------------------------ */
 
 /* Its line of output; false: it failed. */
-static bool run_apart(uint64_t seed, uint64_t operations, char *line, size_t room)
+static bool run_apart(uint64_t seed, uint64_t operations, const char *more, char *line,
+		      size_t room)
 {
 	char command[256];
 	FILE *output;
 
-	snprintf(command, sizeof(command), "exec /proc/%d/exe %" PRIu64 " %" PRIu64, (int)getpid(),
-		 seed, operations);
+	snprintf(command, sizeof(command), "exec /proc/%d/exe %" PRIu64 " %" PRIu64 " %s",
+		 (int)getpid(), seed, operations, more);
 	output = popen(command, "r");
 	check(output);
 	if (!fgets(line, (int)room, output))
@@ -78,13 +80,25 @@ static bool run_apart(uint64_t seed, uint64_t operations, char *line, size_t roo
 	return pclose(output) == 0 && line[0];
 }
 
+/* Does it notice what it is there to notice? */
+static bool notices_lies(void)
+{
+	char line[512];
+
+	for (uint64_t seed = 1; seed <= SHORT_SEEDS; seed++)
+		if (!run_apart(seed, SHORT_OPERATIONS, "lies 2>/dev/null", line, sizeof(line)))
+			return true;
+	fprintf(stderr, "a disk that lies about flushes goes unnoticed\n");
+	return false;
+}
+
 static int run_short(void)
 {
 	char line[512], again[512];
-	unsigned failed = 0;
+	unsigned failed = !notices_lies();
 
 	for (uint64_t seed = 1; seed <= SHORT_SEEDS * test_scale(); seed++) {
-		if (!run_apart(seed, SHORT_OPERATIONS, line, sizeof(line))) {
+		if (!run_apart(seed, SHORT_OPERATIONS, "", line, sizeof(line))) {
 			failed++;
 			continue;
 		}
@@ -93,7 +107,7 @@ static int run_short(void)
 			continue;
 		/* INV-SIM-1; what was never written to must not matter either. */
 		setenv("MALLOC_PERTURB_", "165", 1);
-		if (!run_apart(seed, SHORT_OPERATIONS, again, sizeof(again)) ||
+		if (!run_apart(seed, SHORT_OPERATIONS, "", again, sizeof(again)) ||
 		    strcmp(line, again)) {
 			fprintf(stderr, "not the same run:\n%s%s", line, again);
 			failed++;
@@ -110,7 +124,7 @@ static int run_for(uint64_t minutes, uint64_t seed, uint64_t operations)
 	char line[512];
 
 	for (; time(NULL) < end; seed++) {
-		if (!run_apart(seed, operations, line, sizeof(line))) {
+		if (!run_apart(seed, operations, "", line, sizeof(line))) {
 			failed++;
 			printf("seed %" PRIu64 " fails\n", seed);
 			fflush(stdout);
@@ -134,6 +148,7 @@ int main(int argc, char **argv)
 		return run_for(number(argc, argv, 2, 1), number(argc, argv, 3, 1),
 			       number(argc, argv, 4, OPERATIONS));
 	if (argc > 1)
-		return run(number(argc, argv, 1, 1), number(argc, argv, 2, OPERATIONS));
+		return run(number(argc, argv, 1, 1), number(argc, argv, 2, OPERATIONS),
+			   argc > 3 && strcmp(argv[3], "lies") == 0);
 	return run_short();
 }

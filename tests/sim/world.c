@@ -47,9 +47,11 @@ static struct climate draw_climate(struct sim *sim)
 	c.size_bytes = c.may_fill ? 4u << 20 : 32u << 20;
 	c.cache_pages = ONE_OF(sim, 256, 512, 1024);
 	c.log_pages = ONE_OF(sim, 256, 256, 512);
+	c.log_apart = sim_below(sim, 6) == 0;
 	c.clients = 1 + (unsigned)sim_below(sim, CLIENTS_MAX);
 	c.file_bytes = ONE_OF(sim, 5000, 20000, 20000, 70000);
 	c.crowd = (uint32_t)ONE_OF(sim, 16, 128, 1024, CROWD_MAX);
+	c.register_words = (unsigned)ONE_OF(sim, 40, 3000, 3000, 30000);
 	c.crowd_digits = (int)ONE_OF(sim, 1, 1, 110);
 	c.crowd_full = !c.may_fill && sim_below(sim, 6) == 0;
 	c.background = sim_below(sim, 8) != 0;
@@ -63,9 +65,11 @@ static struct sim_temper draw_temper(struct sim *sim)
 {
 	struct sim_temper t = {0};
 
-	t.switch_every = (unsigned)ONE_OF(sim, 0, 10, 50, 50, 200, 1000);
+	t.switch_every = (unsigned)ONE_OF(sim, 0, 5, 20, 50, 200, 1000);
 	t.stall_every = (unsigned)ONE_OF(sim, 0, 20, 100, 1000);
 	t.stall_ns = ONE_OF(sim, 100000, 5000000, 300000000);
+	if (sim_below(sim, 2))
+		t.favourite = 1 + (unsigned)sim_below(sim, SIM_CLASSES);
 	t.spurious_every = (unsigned)ONE_OF(sim, 0, 100, 1000);
 	t.processors = 1 + (unsigned)sim_below(sim, 4);
 	return t;
@@ -105,9 +109,12 @@ static int open_once(struct world *w)
 		.ignore_damage = w->climate.flips,
 	};
 	struct device *dev = medium_open(w->medium);
-	int rc = volume_open(&w->volume, dev, &options);
+	int rc;
 
+	options.log_dev = w->log_medium ? medium_open(w->log_medium) : NULL;
+	rc = volume_open(&w->volume, dev, &options);
 	if (rc) {
+		dev_close(options.log_dev);
 		dev_close(dev);
 		return error_errno(rc);
 	}
@@ -162,7 +169,10 @@ static void open_volume(struct world *w)
 static void work(struct world *w, uint64_t operations)
 {
 	struct medium_faults faults = draw_faults(w, false);
+	struct sim_temper temper = draw_temper(w->sim);
 
+	faults.lies = w->lying_disk;
+	sim_set_temper(w->sim, &temper);
 	w->left = operations;
 	w->stop = false;
 	w->faulty = w->climate.errors || w->climate.flips;
@@ -207,12 +217,14 @@ static void check_by_fsck(struct world *w)
 	struct device *dev = medium_open(w->medium);
 	int rc;
 
+	options.log_dev = w->log_medium ? medium_open(w->log_medium) : NULL;
 	medium_be_ideal(w->medium, true);
 	rc = fsck_recover_and_walk(dev, w->climate.cache_pages * w->climate.page_size, &options,
 				   print_fsck, NULL, &result);
 	if (rc || result.problems)
 		world_fail(w, "fsck", rc ? rc : (int64_t)result.problems, 0);
 	fsck_result_free(&result);
+	dev_close(options.log_dev);
 	dev_close(dev);
 	medium_be_ideal(w->medium, false);
 }
@@ -317,13 +329,20 @@ static void format(struct world *w)
 		.log_bytes = w->climate.log_pages * w->climate.page_size,
 		.uuid = "simulated-volum",
 		.hash_seed = "simulated-hashs",
+		.log_uuid = "simulated-log-1",
 	};
 	struct device *dev;
 
 	w->medium = medium_new(w->sim, w->climate.size_bytes);
+	if (w->climate.log_apart) {
+		w->log_medium = medium_new(w->sim, params.log_bytes);
+		medium_join(w->medium, w->log_medium);
+		params.log_dev = medium_open(w->log_medium);
+	}
 	medium_be_ideal(w->medium, true);
 	dev = medium_open(w->medium);
 	demand(w, volume_format(dev, &params, NULL), "format");
+	dev_close(params.log_dev);
 	dev_close(dev);
 	medium_be_ideal(w->medium, false);
 }
@@ -341,13 +360,9 @@ static uint64_t make_one(struct world *w, const char *name, uint32_t type)
 
 static void begin(struct world *w)
 {
-	struct sim_temper temper;
-
 	w->sim = sim_begin(w->seed);
 	w->climate = draw_climate(w->sim);
 	format(w);
-	temper = draw_temper(w->sim);
-	sim_set_temper(w->sim, &temper);
 	open_volume(w);
 	medium_be_ideal(w->medium, true);
 	w->crowd_dir = make_one(w, "crowd", S_IFDIR);
@@ -372,18 +387,22 @@ static void end(struct world *w)
 	contest_free(w->contest);
 	free(w->reg);
 	medium_free(w->medium);
+	if (w->log_medium)
+		medium_free(w->log_medium);
 	for (unsigned i = 0; i < w->climate.clients; i++)
 		client_free(w->client[i]);
 	sim_end(w->sim);
 }
 
-uint64_t world_run(uint64_t seed, uint64_t operations, struct tally *tally, bool verbose)
+uint64_t world_run(uint64_t seed, uint64_t operations, bool lying_disk, bool verbose,
+		   struct tally *tally)
 {
 	struct world *w = calloc(1, sizeof(*w));
 	uint64_t digest, before;
 
 	check(w);
 	w->seed = seed;
+	w->lying_disk = lying_disk;
 	begin(w);
 	while (w->tally.operations < operations) {
 		before = w->tally.operations;

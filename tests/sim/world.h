@@ -79,9 +79,11 @@ struct climate {
 	uint64_t size_bytes;
 	uint32_t page_size;
 	uint64_t cache_pages, log_pages;
+	bool log_apart;      /* on a disk of its own */
 	unsigned clients;
 	uint64_t file_bytes;
 	uint32_t crowd;      /* names of a client's */
+	unsigned register_words;
 	int crowd_digits;    /* of a name */
 	bool crowd_full;     /* half of them from the beginning */
 	bool background;
@@ -99,6 +101,7 @@ struct world {
 	uint64_t seed;
 	struct sim *sim;
 	struct medium *medium;
+	struct medium *log_medium; /* or NULL; joined with it */
 	struct climate climate;
 	struct volume *volume;
 	struct core *core;
@@ -110,6 +113,7 @@ struct world {
 	uint64_t durable;       /* what ended before it cannot be lost */
 	uint64_t left;          /* operations of this life */
 	bool stop;
+	bool lying_disk;        /* to see that it is noticed */
 	bool faulty;            /* errors are injected: -EIO is an answer */
 	struct tally tally;
 };
@@ -158,6 +162,7 @@ void register_step(struct reg *reg, struct client *client);
 void register_reopened(struct reg *reg, bool crashed);
 
 /* Runs it; the digest of all that happened. */
-uint64_t world_run(uint64_t seed, uint64_t operations, struct tally *tally, bool verbose);
+uint64_t world_run(uint64_t seed, uint64_t operations, bool lying_disk, bool verbose,
+		   struct tally *tally);
 
 #endif
