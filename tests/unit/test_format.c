@@ -360,7 +360,11 @@ Test(superblock, versions_and_features)
 	put_block(dev, 0, &other);
 	cr_assert_eq(superblock_read(dev, &read, NULL), 0);
 	other = sb;
-	other.ro_compat = le64_make(1);
+	other.ro_compat = le64_make(RO_COMPAT_KNOWN);
+	seal(&other);
+	put_block(dev, 0, &other);
+	cr_assert_eq(superblock_read(dev, &read, NULL), 0);
+	other.ro_compat = le64_make(1ull << 63);
 	seal(&other);
 	put_block(dev, 0, &other);
 	cr_assert_eq(superblock_read(dev, &read, NULL), -BE_VERSION);
