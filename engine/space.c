@@ -132,6 +132,7 @@ int space_grow_begin(struct space *space, uint32_t group_count)
 {
 	size_t held_words = (space->group_blocks / space->page_blocks + 63) / 64;
 	uint32_t first = space->group_count, count = group_count - first;
+	uint32_t room = space->table_room;
 	bool keeps_stale = space->volume->options.discard;
 	struct space_part *part = calloc(1, sizeof(*part));
 	struct group **table = atomic_load(&space->table);
@@ -147,8 +148,10 @@ int space_grow_begin(struct space *space, uint32_t group_count)
 	part->held = calloc(count, held_words * sizeof(*part->held));
 	if (keeps_stale)
 		part->stale = calloc(count, space->words * sizeof(*part->stale));
-	if (group_count > space->table_room)
-		table = part->table = larger_table(space, group_count);
+	if (group_count > room) {
+		room = group_count > 2 * room ? group_count : 2 * room;
+		table = part->table = larger_table(space, room);
+	}
 	if (!part->group || !part->busy || !part->held || !table || (keeps_stale && !part->stale)) {
 		part_free(part);
 		return -ENOMEM;
@@ -161,7 +164,7 @@ int space_grow_begin(struct space *space, uint32_t group_count)
 	}
 	part->next = space->parts;
 	space->parts = part;
-	space->table_room = group_count > space->table_room ? group_count : space->table_room;
+	space->table_room = room;
 	atomic_store(&space->table, table);
 	return 0;
 }
