@@ -36,7 +36,7 @@ endif
 # Lines that tests run, counted: make cov.  Threads count into the same words.
 ifdef COV
 VARIANT := cov
-OPTIMIZE ?= -O0 -g1
+OPTIMIZE ?= -O1 -g1
 SANITIZE := --coverage -fprofile-update=atomic
 endif
 

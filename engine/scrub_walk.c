@@ -24,6 +24,7 @@
 
 #include <errno.h>
 
+#define READS 2u
 #define LATE_MAX 256u /* pages that wait to be written; then all of them are */
 
 struct late {
@@ -128,8 +129,11 @@ static const char *judge_in_place(struct walk *w, uint64_t pageno)
 	struct scrub *s = w->s;
 	const struct disk_page *head = (const struct disk_page *)s->place;
 	const char *why = NULL;
-	int rc = scrub_read(s, s->place, s->volume->geo.page_size, pageno * BLOCK_SIZE);
+	int rc = -EIO;
 
+	/* This may be the first look: an error is believed when it comes twice. */
+	for (unsigned i = 0; rc && i < READS; i++)
+		rc = scrub_read(s, s->place, s->volume->geo.page_size, pageno * BLOCK_SIZE);
 	if (rc)
 		return error_text(rc);
 	if (scrub_judge_page(s, pageno, &why) != 0)

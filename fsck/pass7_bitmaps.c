@@ -45,6 +45,26 @@ static void list_claimed(struct walk *w, const struct group *g)
 				    .kind = FIX_SET_BITS, .id = g->first + start, .value = count});
 }
 
+/*
+ * Of a page that can be read, so what is in use is known: while something is hidden it is
+ * left as it is, since a new one would call all free blocks used, and a tree could not be
+ * built anew for lack of room.
+ */
+static void report_end(struct walk *w, const struct group *g, uint64_t start)
+{
+	const struct fsck_fix fix = {
+		.kind = FIX_NEW_BITMAP,
+		.id = g->number,
+		.value = BITMAP_FREE,
+	};
+	bool whole = w->result->whole;
+
+	problem_edit(w, FSCK_BITMAP_END, whole ? &fix : NULL, "group %" PRIu32 ", bit %" PRIu64,
+		     g->number, start);
+	if (whole)
+		list_claimed(w, g);
+}
+
 static void report_leaks(struct walk *w, const struct group *g)
 {
 	uint64_t words = w->raw.geo.group_blocks / 64, from = 0, start, count;
@@ -55,11 +75,8 @@ static void report_leaks(struct walk *w, const struct group *g)
 		problem_fix(w, FSCK_BLOCK_LEAKED, FIX_CLEAR_BITS, g->first + start, count,
 			    "block %" PRIu64 ", %" PRIu64 " blocks", g->first + start, count);
 	from = g->bits;
-	if (next_run(g->scratch, &from, w->raw.geo.group_blocks, &start, &count)) {
-		problem_fix(w, FSCK_BITMAP_END, FIX_NEW_BITMAP, g->number, how_new(w),
-			    "group %" PRIu32 ", bit %" PRIu64, g->number, start);
-		list_claimed(w, g);
-	}
+	if (next_run(g->scratch, &from, w->raw.geo.group_blocks, &start, &count))
+		report_end(w, g, start);
 }
 
 static void report_free(struct walk *w, const struct group *g)

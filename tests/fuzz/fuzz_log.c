@@ -53,7 +53,8 @@ static int note_mtr(void *arg, const struct log_mtr *mtr)
 	struct base *base = arg;
 	uint64_t at = log_offset(&base->shape, mtr->start);
 
-	if (base->mtrs < MTRS_MAX && mtr->end - mtr->start <= log_lap_left(&base->shape, mtr->start))
+	if (base->mtrs < MTRS_MAX &&
+	    mtr->end - mtr->start <= log_lap_left(&base->shape, mtr->start))
 		base->mtr[base->mtrs++] = (struct mtr_place){at, (uint32_t)mtr->records_bytes};
 	return 0;
 }

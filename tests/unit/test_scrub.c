@@ -480,6 +480,32 @@ Test(scrub, cancelled)
 	rig_close(&rig);
 }
 
+/* The n-th read fails, once: what can be looked at again is not called damaged. */
+Test(scrub, a_read_that_fails)
+{
+	unsigned places = 0;
+	uint64_t failed;
+
+	make();
+	for (uint64_t n = 0;; n++) {
+		failed = dev_memory_fault_count(rig.dev);
+		dev_memory_fail(rig.dev, FAULT_READ, n, -EIO, false);
+		cr_assert_eq(scrub(), 0);
+		if (dev_memory_fault_count(rig.dev) == failed)
+			break;
+		cr_assert_leq(damages, 1);
+		/* Superblocks and the log are looked at once, where nobody writes. */
+		cr_assert(damages == 0 || last.place == SCRUB_SUPERBLOCK ||
+			  last.place == SCRUB_LOG, "read %llu: place %d, block %llu: %s",
+			  (unsigned long long)n, (int)last.place, (unsigned long long)last.block,
+			  last.why);
+		places += damages;
+	}
+	dev_memory_fail(rig.dev, 0, 0, 0, false);
+	cr_assert_eq(places, 5);
+	drop();
+}
+
 Test(scrub, read_only_and_failed_volumes)
 {
 	make();
