@@ -25,7 +25,7 @@ void workers_free(struct workers *workers);
 
 /* ----------------------------------------------- for the calling worker */
 
-/* Scratch memory of at least len bytes, aligned to a block, valid until the next call; NULL: no memory. */
+/* Scratch memory of at least len bytes, aligned to a block, until the next call; NULL: none. */
 void *worker_buffer(size_t len);
 
 void worker_set_kill(bool kill);
