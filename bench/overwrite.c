@@ -335,7 +335,8 @@ int main(int argc, char **argv)
 	bench.writes = from_environment("WRITES", 1000000);
 	bench.cache_bytes = from_environment("CACHE_MIB", 256) << 20;
 	if (argc != 2 || bench.blocks == 0 || bench.writes < PARTS) {
-		fputs("usage: FILE_MIB=1024 WRITES=1000000 CACHE_MIB=256 overwrite FOLDER\n", stderr);
+		fputs("usage: FILE_MIB=1024 WRITES=1000000 CACHE_MIB=256 overwrite FOLDER\n",
+		      stderr);
 		return 2;
 	}
 	message_quiet(LOG_ERR);

@@ -37,7 +37,7 @@
 #include <stdlib.h>
 
 #define LINGER_NS 5000000ull
-#define PACE_NS 5000000ull
+#define PACE_NS 2000000ull
 #define RETRY_NS_MIN 100000000ull
 #define RETRY_NS_MAX 10000000000ull
 
@@ -251,7 +251,10 @@ uint64_t purge_lag(const struct volume *volume)
 
 static bool is_far_behind(const struct purge *purge)
 {
-	return purge_lag(purge->volume) > PURGE_LAG_MAX + atomic_load(&purge->in_use);
+	struct volume *volume = purge->volume;
+
+	return purge_lag(volume) > atomic_load(&volume->purge_lag_max) +
+					   atomic_load(&purge->in_use);
 }
 
 void purge_pace(struct volume *volume)
@@ -397,6 +400,7 @@ int purge_open(struct purge **out, struct volume *volume)
 	if (purge == NULL)
 		return -ENOMEM;
 	purge->volume = volume;
+	atomic_store(&volume->purge_lag_max, PURGE_LAG_MAX);
 	count_waiting(volume);
 	latch_init(&purge->latch, RANK_LEAF, 0);
 	*out = purge;

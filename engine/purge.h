@@ -44,7 +44,7 @@ uint64_t purge_lag(const struct volume *volume);
  * PURGE_LAG_MAX records behind, what is in use apart, this waits for it a little.  So
  * no load outruns purge for long, and none is stopped by one that cannot go on.
  */
-#define PURGE_LAG_MAX 4096u
+#define PURGE_LAG_MAX 65536u /* a second's work or two */
 void purge_pace(struct volume *volume);
 
 /* There may be work; never waits. */

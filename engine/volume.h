@@ -87,6 +87,7 @@ struct volume {
 	struct flusher *flusher;
 	struct space *space;
 	struct purge *purge;
+	_Atomic uint64_t purge_lag_max; /* PURGE_LAG_MAX; less for a test */
 	_Atomic int64_t purge_waiting;  /* records in the purge index (INV-PURGE-2) */
 	struct archive *archive;   /* NULL: never asked for */
 	_Atomic bool backing_up;   /* one backup at a time */

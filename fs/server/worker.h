@@ -26,7 +26,7 @@ void worker_lend(struct workers *workers, void (*fn)(void *arg), void *arg);
 
 /* ----------------------------------------------- for the calling worker */
 
-/* Scratch memory of at least len bytes, aligned to a block, valid until the next call; NULL: no memory. */
+/* Scratch memory of at least len bytes, aligned to a block, until the next call; NULL: none. */
 void *worker_buffer(size_t len);
 
 void worker_set_kill(bool kill);

@@ -28,7 +28,7 @@ for i in $(seq 300); do cat "$mnt/.blinkfs/stats" >/dev/null; done
 # Switches are read and set through files, or by options when mounting.
 tunables=$mnt/.blinkfs/tunables
 same "$(ls "$tunables" | xargs)" \
-	'lob_batch lob_shared_index lob_two_phase purge_no_load purge_prefetch'
+	'data_direct lob_batch lob_shared_index lob_two_phase purge_no_load purge_prefetch'
 for name in $(ls "$tunables"); do
 	same "$(cat "$tunables/$name")" on
 	echo off >"$tunables/$name"
