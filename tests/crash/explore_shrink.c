@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define TRY_SECONDS 300u /* a program that waits for ever has failed */
+#define TRY_SECONDS 900u /* a program that waits for ever has failed */
 
 struct shared {
 	struct explore_place place;

@@ -27,7 +27,7 @@
 #define SLICE_WORKLOADS 250u
 #define JOBS_MAX 64u
 #define FAILURES_MAX 3u   /* more of them say no more */
-#define STALL_SECONDS 300u /* one workload takes milliseconds */
+#define STALL_SECONDS 900u /* one workload takes milliseconds */
 #define SPEAK_NS 60000000000ull
 
 struct slice {
