@@ -4,6 +4,7 @@
 #include "tests/sim/world.h"
 
 #include "engine/base/error.h"
+#include "engine/flush.h"
 #include "engine/log_resize.h"
 #include "engine/purge.h"
 
@@ -251,7 +252,7 @@ static void meddle(struct client *c)
 	char why[LOG_RESIZE_TEXT_BYTES];
 	int rc = 0;
 
-	switch (play_below(&c->play, 4)) {
+	switch (play_below(&c->play, 8)) {
 	case 0:
 		tunable_set(&volume->tunables, tunable, play_below(&c->play, 3));
 		break;
@@ -261,12 +262,15 @@ static void meddle(struct client *c)
 	case 2:
 		rc = error_errno(purge_drain(volume->purge, NULL));
 		break;
-	default:
+	case 3:
 		if (w->climate.background)
 			rc = error_errno(log_resize(volume, (1 + play_below(&c->play, 4)) << 20,
 						    why));
 		if (rc == -EINVAL || rc == -EOPNOTSUPP) /* not this size, not this disk */
 			rc = 0;
+		break;
+	default:
+		rc = error_errno(flush_everything(volume->flusher));
 	}
 	if (rc == -EIO)
 		client_got_error(c);
@@ -289,7 +293,7 @@ static void step(struct client *c)
 		sync_all(c);
 	else if (kind < 14)
 		figures(c);
-	else if (kind < 16)
+	else if (kind < 20)
 		meddle(c);
 	else if (kind < 60)
 		hold(c);

@@ -48,6 +48,7 @@ static struct climate draw_climate(struct sim *sim)
 	c.cache_pages = ONE_OF(sim, 256, 512, 1024);
 	c.log_pages = ONE_OF(sim, 256, 256, 512);
 	c.log_apart = sim_below(sim, 6) == 0;
+	c.scrub = sim_below(sim, 4) == 0;
 	c.clients = 1 + (unsigned)sim_below(sim, CLIENTS_MAX);
 	c.file_bytes = ONE_OF(sim, 5000, 20000, 20000, 70000);
 	c.crowd = (uint32_t)ONE_OF(sim, 16, 128, 1024, CROWD_MAX);
@@ -107,6 +108,7 @@ static int open_once(struct world *w)
 		.log_buffer_bytes = 1u << 20,
 		.no_background = !w->climate.background,
 		.ignore_damage = w->climate.flips,
+		.log_scrub = w->climate.scrub,
 	};
 	struct device *dev = medium_open(w->medium);
 	int rc;

@@ -80,6 +80,7 @@ struct climate {
 	uint32_t page_size;
 	uint64_t cache_pages, log_pages;
 	bool log_apart;      /* on a disk of its own */
+	bool scrub;          /* zeros over what the log no longer needs */
 	unsigned clients;
 	uint64_t file_bytes;
 	uint32_t crowd;      /* names of a client's */
