@@ -27,7 +27,7 @@
 #include <string.h>
 
 #define LARGER_COPIES 1u
-#define STATES_AIM 100u /* of one workload, about */
+#define STATES_AIM 50u /* of one workload, about */
 #define GROUP_KIB (GROUP_BLOCKS(SCRATCH_PAGE) * (uint64_t)(BLOCK_SIZE / 1024))
 
 static const char set_up[] = "mkdir d; create a; write a 0 90000 1; create b; write b 0 300 2;"
@@ -316,10 +316,10 @@ static void cut_mount(const struct run *run, const struct place *place, struct d
 		fail(run, place, "does not mount");
 	dev_record_stop(dev);
 	count = dev_record_count(dev);
-	step = all || test_scale() > 1 ? 1 : 1 + count / 8;
+	step = all || test_scale() > 1 ? 1 : 1 + count / 6;
 	for (size_t event = 0; event <= count; event += step) {
 		/* Of a superblock that is torn, both parts that differ have to be there. */
-		for (unsigned seed = 0; seed < (all ? 8 : 1); seed++) {
+		for (unsigned seed = 0; seed < (all ? 5 : 1); seed++) {
 			struct device *state;
 			bool varies;
 
@@ -352,7 +352,7 @@ static void cut_at(struct run *run, size_t event, uint64_t *number)
 		if (run->larger_copies < LARGER_COPIES && has_larger_copy(state)) {
 			run->larger_copies++;
 			cut_mount(run, &place, state, true);
-		} else if (++*number % 19 == 3) {
+		} else if (++*number % 41 == 3) {
 			cut_mount(run, &place, state, false);
 		} else {
 			judge(run, &place, state, *number % 5 == 0);
@@ -370,7 +370,7 @@ static bool is_of_interest(const struct run *run, size_t event)
 	if (i == run->script.count)
 		return false;
 	return strncmp(run->script.statement[i], "grow", 4) == 0 ||
-	       (event % 3 == 0 && strncmp(run->script.statement[i], "trim", 4) == 0);
+	       (event % 6 == 0 && strncmp(run->script.statement[i], "trim", 4) == 0);
 }
 
 static void try_workload(const struct workload *workload)
