@@ -30,7 +30,7 @@ int file_open_direct(struct file_device *file)
 	if (file->dev.byte_addressable || file->direct_align == 0)
 		return 0;
 	file->direct_fd = file_reopen(file->fd, O_DIRECT |
-					       (file->dev.read_only ? O_RDONLY : O_RDWR));
+				      (file->dev.read_only ? O_RDONLY : O_RDWR));
 	if (file->direct_fd < 0 || !file->is_locked)
 		return 0;
 	error = file_lock(file->fd, F_UNLCK, LOCK_BYTE, 1);
