@@ -68,6 +68,12 @@ waits=$(grep -rnE --include='*.[ch]' -e '(->|\.)wait\(os' engine log fs mkfs fsc
 [ -z "$waits" ] || complain "waits past os_wait():
 $waits"
 
+# <linux/fs.h> has a BLOCK_SIZE of its own, which is taken without a word.
+blocks=$(grep -rlE --include='*.[ch]' '<linux/fs.h>' engine log fs mkfs fsck tests bench |
+	xargs -r grep -nw BLOCK_SIZE /dev/null || true)
+[ -z "$blocks" ] || complain "BLOCK_SIZE beside <linux/fs.h>:
+$blocks"
+
 words=$(grep -rnE --include='*.[ch]' '\b(TODO|FIXME|XXX)\b' engine log fs mkfs fsck tests || true)
 [ -z "$words" ] || complain "$words"
 

@@ -60,15 +60,15 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t node_in, off_t offset_in,
 void op_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, void *arg, struct fuse_file_info *fi,
 	      unsigned flags, const void *in, size_t in_len, size_t out_room);
 
+/* ops_flags.c: true when it was one of these, and has been or will be answered. */
+bool flags_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, const void *in, size_t in_len,
+		 size_t out_room);
+
 /* ops_dir.c */
 void op_readdir(fuse_req_t req, fuse_ino_t node, size_t cap, off_t cookie,
 		struct fuse_file_info *fi);
 void op_readdirplus(fuse_req_t req, fuse_ino_t node, size_t cap, off_t cookie,
 		    struct fuse_file_info *fi);
-
-/* ops_ioctl.c */
-void op_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, void *arg, struct fuse_file_info *fi,
-	      unsigned flags, const void *in, size_t in_size, size_t out_size);
 
 /* init.c */
 void op_init(void *userdata, struct fuse_conn_info *conn);

@@ -1,0 +1,115 @@
+/*
+ * Flags of inodes, which the kernel asks for when chattr(1) and lsattr(1) ask it.  It
+ * has checked who may set them.
+ */
+#include "fs/server/notify.h"
+#include "fs/server/ops.h"
+#include "fs/server/reply.h"
+
+#include <errno.h>
+#include <linux/fs.h>
+
+static const struct {
+	uint32_t core, fs, extended;
+} flag_bits[] = {
+	{CORE_FLAG_IMMUTABLE, FS_IMMUTABLE_FL, FS_XFLAG_IMMUTABLE},
+	{CORE_FLAG_APPEND, FS_APPEND_FL, FS_XFLAG_APPEND},
+	{CORE_FLAG_NODUMP, FS_NODUMP_FL, FS_XFLAG_NODUMP},
+	{CORE_FLAG_NOATIME, FS_NOATIME_FL, FS_XFLAG_NOATIME},
+};
+
+/* What the kernel shows of an inode without being told. */
+#define XFLAGS_OF_KERNEL ((uint32_t)FS_XFLAG_HASATTR)
+
+static int flags_to_core(uint32_t given, bool extended, unsigned *flags)
+{
+	*flags = 0;
+	for (unsigned i = 0; i < array_count(flag_bits); i++) {
+		uint32_t bit = extended ? flag_bits[i].extended : flag_bits[i].fs;
+
+		if (given & bit)
+			*flags |= flag_bits[i].core;
+		given &= ~bit;
+	}
+	return given ? -EOPNOTSUPP : 0;
+}
+
+static uint32_t flags_of_core(unsigned flags, bool extended)
+{
+	uint32_t out = 0;
+
+	for (unsigned i = 0; i < array_count(flag_bits); i++)
+		if (flags & flag_bits[i].core)
+			out |= extended ? flag_bits[i].extended : flag_bits[i].fs;
+	return out;
+}
+
+static void get_flags(fuse_req_t req, fuse_ino_t node, bool extended, size_t room)
+{
+	struct fsxattr xattr = {0};
+	struct core_attr attr;
+	uint32_t flags;
+	int rc;
+
+	if (room < (extended ? sizeof(xattr) : sizeof(flags))) {
+		reply_status(req, -EINVAL);
+		return;
+	}
+	rc = core_getattr(req_core(req), node_view(node), node_ino(node), &attr);
+	if (rc) {
+		reply_status(req, rc);
+		return;
+	}
+	flags = flags_of_core(attr.flags, extended);
+	xattr.fsx_xflags = flags;
+	if (extended)
+		fuse_reply_ioctl(req, 0, &xattr, sizeof(xattr));
+	else
+		fuse_reply_ioctl(req, 0, &flags, sizeof(flags));
+}
+
+/* Project ids and extent sizes stay 0. */
+static int flags_given(bool extended, const void *in, size_t len, unsigned *flags)
+{
+	struct fsxattr xattr;
+	uint32_t plain;
+
+	if (len < (extended ? sizeof(xattr) : sizeof(plain)))
+		return -EINVAL;
+	if (!extended) {
+		memcpy(&plain, in, sizeof(plain));
+		return flags_to_core(plain, false, flags);
+	}
+	memcpy(&xattr, in, sizeof(xattr));
+	if (xattr.fsx_extsize || xattr.fsx_projid || xattr.fsx_cowextsize)
+		return -EOPNOTSUPP;
+	return flags_to_core(xattr.fsx_xflags & ~XFLAGS_OF_KERNEL, true, flags);
+}
+
+static void set_flags(fuse_req_t req, fuse_ino_t node, bool extended, const void *in, size_t len)
+{
+	unsigned flags;
+	int rc = flags_given(extended, in, len, &flags);
+
+	if (rc)
+		reply_status(req, rc);
+	else
+		notifier_set_flags(req_server(req)->notifier, req, node, flags);
+}
+
+bool flags_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, const void *in, size_t in_len,
+		 size_t out_room)
+{
+	switch (cmd) {
+	case FS_IOC_GETFLAGS:
+	case FS_IOC_FSGETXATTR:
+		get_flags(req, node, cmd == FS_IOC_FSGETXATTR, out_room);
+		return true;
+	case FS_IOC_SETFLAGS:
+	case FS_IOC_FSSETXATTR:
+		set_flags(req, node, cmd == FS_IOC_FSSETXATTR, in, in_len);
+		return true;
+	default:
+		return false;
+	}
+}
