@@ -114,18 +114,6 @@ struct walk {
 	uint64_t hint;      /* its number, perhaps; 0 = unknown */
 };
 
-static bool is_due(const struct walk *w, const void *page)
-{
-	const struct disk_page *head = page;
-	struct key low;
-
-	if (head->type != PAGE_TREE || head->index != w->tree->id || head->level != w->level ||
-	    page_is_dead(page))
-		return false;
-	page_low(page, &low);
-	return key_equal(&low, &w->due);
-}
-
 static bool follow_hint(struct walk *w)
 {
 	struct backup *b = w->b;
@@ -134,7 +122,7 @@ static bool follow_hint(struct walk *w)
 		return false;
 	if (!fetch_from_pool(b, w->hint) && read_place(b, w->hint) != 0)
 		return false;
-	return is_due(w, b->page);
+	return tree_page_begins_at(b->page, w->tree, w->level, &w->due);
 }
 
 /* The page that covers the due key now. */

@@ -45,18 +45,6 @@ struct walk {
 
 /* ---------------------------------------------------------------- one page */
 
-static bool is_due(const struct walk *w, const void *page)
-{
-	const struct disk_page *head = page;
-	struct key low;
-
-	if (head->type != PAGE_TREE || head->index != w->tree->id || head->level != w->level ||
-	    page_is_dead(page))
-		return false;
-	page_low(page, &low);
-	return key_equal(&low, &w->due);
-}
-
 /* The pool's version names newer extents: fewer of them have gone. */
 static void take_newest(struct walk *w)
 {
@@ -67,7 +55,7 @@ static void take_newest(struct walk *w)
 
 	if (pool_peek(s->volume->pool, w->hint, &frame)) {
 		latch_s(&frame->latch);
-		taken = is_due(w, frame->data);
+		taken = tree_page_begins_at(frame->data, w->tree, w->level, &w->due);
 		if (taken)
 			memcpy(s->page, frame->data, page_size);
 		unlatch_s(&frame->latch);
@@ -93,7 +81,8 @@ static bool follow_hint(struct walk *w)
 
 	if (w->hint == 0 || !pool_page_number_valid(s->volume, w->hint, PAGE_TREE) ||
 	    scrub_read(s, s->place, page_size, w->hint * BLOCK_SIZE) != 0 ||
-	    scrub_judge_page(s, w->hint, &why) != 0 || !is_due(w, s->place))
+	    scrub_judge_page(s, w->hint, &why) != 0 ||
+	    !tree_page_begins_at(s->place, w->tree, w->level, &w->due))
 		return false;
 	take_newest(w);
 	count_page(s);

@@ -188,4 +188,8 @@ bool balance_is_near(const struct balance *balance, uint64_t left_bytes);
 /* Is a split with `left_bytes` on the left, and a separator of so many bytes, better? */
 bool balance_offer(struct balance *balance, uint64_t left_bytes, unsigned separator_len);
 
+/* Is this, verified but perhaps read long ago, the page of that level whose low fence is `low`? */
+bool tree_page_begins_at(const void *page, const struct tree *tree, unsigned level,
+			 const struct key *low);
+
 #endif

@@ -241,3 +241,16 @@ out:
 	pool_give_tickets(volume->pool, TREE_READ_TICKETS);
 	return rc;
 }
+
+bool tree_page_begins_at(const void *page, const struct tree *tree, unsigned level,
+			 const struct key *low)
+{
+	const struct disk_page *head = page;
+	struct key begin;
+
+	if (head->type != PAGE_TREE || head->index != tree->id || head->level != level ||
+	    page_is_dead(page))
+		return false;
+	page_low(page, &begin);
+	return key_equal(&begin, low);
+}

@@ -12,6 +12,7 @@
 #include "engine/base/units.h"
 #include "engine/restore.h"
 #include "fs/server/backup_ioctl.h"
+#include "fs/server/interrupt.h"
 #include "fs/server/mounted.h"
 
 #include <errno.h>
@@ -19,7 +20,6 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <libgen.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -48,23 +48,6 @@ struct call {
 	char *partial; /* owned */
 	int dir_fd, fd;
 };
-
-static volatile sig_atomic_t stopped;
-
-static void on_signal(int signal)
-{
-	(void)signal;
-	stopped = 1;
-}
-
-static void catch_signals(void)
-{
-	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-	struct sigaction action = {.sa_handler = on_signal};
-
-	for (unsigned i = 0; i < array_count(signals); i++)
-		sigaction(signals[i], &action, NULL);
-}
 
 /* ---------------------------------------------------------------- the call */
 
@@ -174,7 +157,7 @@ static int await(struct call *call, struct blinkfs_backup_status *status)
 			return fail(call->dir, strerror(errno));
 		if (!status->is_mine || status->state != BACKUP_RUNNING)
 			break;
-		if (stopped)
+		if (interrupted())
 			return fail(call->file, "interrupted");
 		show(call, status);
 		nanosleep(&pause, NULL);
@@ -312,6 +295,6 @@ int backup_main(int argc, char **argv)
 		fputs(usage, stderr);
 	if (wrong)
 		return EXIT_USAGE;
-	catch_signals();
+	interrupt_catch();
 	return make_backup(&call);
 }

@@ -76,32 +76,25 @@ static int run(struct server_options *options)
 	return mount_volume(options);
 }
 
+static const struct {
+	const char *word;
+	int (*main)(int argc, char **argv);
+} commands[] = {
+	{"dump", dump_main},     {"sync", sync_main},       {"log-resize", log_resize_main},
+	{"trim", trim_main},     {"grow", grow_main},       {"freeze", freeze_main},
+	{"thaw", thaw_main},     {"backup", backup_main},   {"restore", restore_main},
+	{"scrub", scrub_main},
+};
+
 int main(int argc, char **argv)
 {
 	struct server_options options = {0};
 	int exit_code = EXIT_NOT_MOUNTED;
 
 	message_init("blinkfs", false);
-	if (argc > 1 && strcmp(argv[1], "dump") == 0)
-		return dump_main(argc - 1, argv + 1);
-	if (argc > 1 && strcmp(argv[1], "sync") == 0)
-		return sync_main(argc - 1, argv + 1);
-	if (argc > 1 && strcmp(argv[1], "log-resize") == 0)
-		return log_resize_main(argc - 1, argv + 1);
-	if (argc > 1 && strcmp(argv[1], "trim") == 0)
-		return trim_main(argc - 1, argv + 1);
-	if (argc > 1 && strcmp(argv[1], "grow") == 0)
-		return grow_main(argc - 1, argv + 1);
-	if (argc > 1 && strcmp(argv[1], "freeze") == 0)
-		return freeze_main(argc - 1, argv + 1);
-	if (argc > 1 && strcmp(argv[1], "thaw") == 0)
-		return thaw_main(argc - 1, argv + 1);
-	if (argc > 1 && strcmp(argv[1], "backup") == 0)
-		return backup_main(argc - 1, argv + 1);
-	if (argc > 1 && strcmp(argv[1], "restore") == 0)
-		return restore_main(argc - 1, argv + 1);
-	if (argc > 1 && strcmp(argv[1], "scrub") == 0)
-		return scrub_main(argc - 1, argv + 1);
+	for (unsigned i = 0; argc > 1 && i < array_count(commands); i++)
+		if (strcmp(argv[1], commands[i].word) == 0)
+			return commands[i].main(argc - 1, argv + 1);
 	switch (options_parse(argc, argv, &options)) {
 	case OPTIONS_DONE:
 		exit_code = EXIT_DONE;

@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/base/message.h"
 #include "engine/base/units.h"
+#include "fs/server/interrupt.h"
 #include "fs/server/mounted.h"
 #include "fs/server/scrub_ioctl.h"
 
@@ -54,23 +55,6 @@ struct call {
 	int fd;
 	uint64_t told; /* findings that were printed */
 };
-
-static volatile sig_atomic_t stopped;
-
-static void on_signal(int signal)
-{
-	(void)signal;
-	stopped = 1;
-}
-
-static void catch_signals(void)
-{
-	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-	struct sigaction action = {.sa_handler = on_signal};
-
-	for (unsigned i = 0; i < array_count(signals); i++)
-		sigaction(signals[i], &action, NULL);
-}
 
 /* ---------------------------------------------------------------- the call */
 
@@ -185,7 +169,7 @@ static int run(struct call *call)
 			fputc('\r', stderr);
 			print_progress(stderr, &status);
 		}
-		if (stopped && !cancelled)
+		if (interrupted() && !cancelled)
 			cancelled = ioctl(call->fd, BLINKFS_IOC_SCRUB_CANCEL) == 0;
 		nanosleep(&pause, NULL);
 		exit_code = get_status(call, &status);
@@ -314,6 +298,6 @@ int scrub_main(int argc, char **argv)
 			fputs(usage, stderr);
 		return EXIT_USAGE;
 	}
-	catch_signals();
+	interrupt_catch();
 	return carry_out(&call);
 }
