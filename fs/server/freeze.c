@@ -135,8 +135,55 @@ static bool hold(struct freeze *freeze, const struct fuse_buf *request)
 	return closed;
 }
 
+static uint64_t unique_of(const struct held *held)
+{
+	struct fuse_in_header in;
+
+	memcpy(&in, held->request, sizeof(in));
+	return in.unique;
+}
+
+static struct held *take(struct freeze *freeze, uint64_t unique)
+{
+	struct held *held, **at = &freeze->first;
+
+	pthread_mutex_lock(&freeze->lock);
+	while (*at && unique_of(*at) != unique)
+		at = &(*at)->next;
+	held = *at;
+	if (held) {
+		*at = held->next;
+		if (!held->next)
+			freeze->last = at;
+		freeze->held--;
+	}
+	pthread_mutex_unlock(&freeze->lock);
+	return held;
+}
+
+/* Whoever waits with a request that is held may give up; Linux would not let him by itself. */
+static bool is_interrupt_of_held(struct freeze *freeze, const struct fuse_buf *request)
+{
+	struct fuse_interrupt_in interrupt;
+	struct fuse_in_header in;
+	struct held *held;
+
+	memcpy(&in, request->mem, sizeof(in));
+	if (in.opcode != FUSE_INTERRUPT || request->size < sizeof(in) + sizeof(interrupt))
+		return false;
+	memcpy(&interrupt, (const uint8_t *)request->mem + sizeof(in), sizeof(interrupt));
+	held = take(freeze, interrupt.unique);
+	if (!held)
+		return false;
+	rawops_refuse(freeze->server, interrupt.unique, -EINTR);
+	free(held);
+	return true;
+}
+
 void freeze_serve(struct freeze *freeze, const struct fuse_buf *request)
 {
+	if (is_interrupt_of_held(freeze, request))
+		return;
 	if (!is_change(request)) {
 		freeze->serve(freeze->server, request);
 		return;

@@ -15,7 +15,8 @@
  * by a request that is held: reading goes on, and so does the command that thaws.
  *
  * What a read changes besides (its access time) is left out meanwhile: freeze_enter().
- * The kernel holds as many requests as it likes; each is kept as it came.
+ * The kernel holds as many requests as it likes; each is kept as it came, until it is
+ * served or its caller is interrupted (EINTR).
  */
 #ifndef BLINKFS_SERVER_FREEZE_H
 #define BLINKFS_SERVER_FREEZE_H

@@ -199,6 +199,13 @@ static int set_xattr(struct server *server, const struct fuse_in_header *in, con
 			     name + name_len + 1, set.size, flags);
 }
 
+void rawops_refuse(struct server *server, uint64_t unique, int error)
+{
+	const struct fuse_in_header in = {.unique = unique};
+
+	answer(server, &in, error, NULL, 0);
+}
+
 /* --- all ----------------------------------------------------------------- */
 
 bool rawops_serve(struct server *server, const void *request, size_t len)

@@ -70,8 +70,13 @@ fails 1 'the volume is frozen' timeout 10 "$blinkfs" grow "$mnt" 128M
 same "$(digest)" "$before"
 cmp -s "$image" "$work/copy" || fail 'the device changed while it was copied'
 "$fsck" -n -f --data "$work/copy" || fail 'the copy is not in order'
+# Who has had enough may go, and what he wanted does not happen.
+timeout 60 timeout -s INT 0.2 mkdir "$mnt/given-up" && fail 'mkdir in a frozen volume succeeded'
+timeout 60 timeout -s KILL 0.2 mkdir "$mnt/given-up" && fail 'mkdir in a frozen volume succeeded'
+[ ! -e "$mnt/given-up" ] || fail 'what was given up has happened'
 timeout 60 "$blinkfs" thaw "$mnt" || fail 'cannot be thawed'
 end_writers
+[ ! -e "$mnt/given-up" ] || fail 'what was given up has happened after the thaw'
 same "$(state frozen)" false
 same "$(state requests_held)" 0
 same "$(stat -c %a "$mnt/d/of.80")" 600
