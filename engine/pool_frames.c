@@ -148,6 +148,16 @@ struct frame *pool_frame_take(struct pool *pool)
 	check_failed(__FILE__, __LINE__, "INV-POOL-2: all frames are pinned or dirty");
 }
 
+/* Zeros.  Each look-up goes to a random place in both tables: huge pages spare it a step. */
+static void *table_alloc(size_t count, size_t size)
+{
+	void *table = os_alloc_large(count * size);
+
+	if (table)
+		memset(table, 0, count * size);
+	return table;
+}
+
 int pool_frames_open(struct pool *pool, uint32_t frame_count)
 {
 	uint32_t buckets = POOL_SHARDS;
@@ -155,10 +165,10 @@ int pool_frames_open(struct pool *pool, uint32_t frame_count)
 	while (buckets < frame_count)
 		buckets *= 2;
 	pool->bucket_count = buckets;
-	pool->buckets = calloc(buckets, sizeof(pool->buckets[0]));
+	pool->buckets = table_alloc(buckets, sizeof(pool->buckets[0]));
 	pool->shards = aligned_alloc(_Alignof(struct pool_shard),
 				     POOL_SHARDS * sizeof(pool->shards[0]));
-	pool->frames = calloc(frame_count, sizeof(pool->frames[0]));
+	pool->frames = table_alloc(frame_count, sizeof(pool->frames[0]));
 	/* The kernel gives memory as frames come into use. */
 	pool->memory = os_alloc_large((size_t)frame_count * pool->page_size);
 	if (!pool->buckets || !pool->shards || !pool->frames || !pool->memory)

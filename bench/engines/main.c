@@ -3,7 +3,7 @@
  *
  * ROUNDS       3
  * DURATION_MS  300, of each phase
- * ROWS         40000 of 2,500 bytes, five times as many of 64
+ * ROWS         120000 of 2,500 bytes, five times as many of 64
  *
  * A round: each engine in turn makes a database, fills it with ascending even keys (one
  * thread, not measured), and then with each number of threads
@@ -12,7 +12,8 @@
  *	read     a row that exists, anywhere
  *	scan     1,000 rows in key order from anywhere; a row counts as an operation
  *
- * The order of inserts goes on from one number of threads to the next.  What was read
+ * The order of inserts goes on from one number of threads to the next, of which each has
+ * a third of them; it ends early when that is used up.  What was read
  * is compared with what was written.
  */
 #include "bench/engines/engines.h"
@@ -68,7 +69,8 @@ struct run {
 	enum phase phase;
 	unsigned payload;
 	uint64_t rows;
-	_Atomic uint64_t *next_insert; /* number of the next insert, less than rows */
+	_Atomic uint64_t *next_insert; /* number of the next insert, less than insert_end */
+	uint64_t insert_end;           /* each number of threads has its share */
 	_Atomic bool stop;
 	pthread_barrier_t start;
 };
@@ -142,7 +144,7 @@ static uint64_t operate(const struct run *run, void *session, uint64_t *random)
 	switch (run->phase) {
 	case INSERT:
 		number = atomic_fetch_add(run->next_insert, 1);
-		if (number >= run->rows)
+		if (number >= run->insert_end)
 			return 0;
 		put(run, session, 2 * permuted(number, run->rows) + 1);
 		return 1;
@@ -264,6 +266,8 @@ static void run_engine(size_t e, unsigned p, unsigned round)
 		put(&run, session, 2 * i);
 	run.engine->end(session);
 	for (unsigned t = 0; t < THREAD_COUNTS; t++) {
+		atomic_store(&next_insert, run.rows * t / THREAD_COUNTS);
+		run.insert_end = run.rows * (t + 1) / THREAD_COUNTS;
 		for (run.phase = 0; run.phase < PHASES; run.phase++)
 			rates[e][p][run.phase][t][round] =
 				measure(&run, thread_counts[t], &cpu_us[e][p][run.phase][t][round]);
@@ -395,9 +399,9 @@ int main(int argc, char **argv)
 {
 	rounds = (unsigned)from_environment("ROUNDS", 3);
 	duration_ns = from_environment("DURATION_MS", 300) * 1000000u;
-	rows_large = from_environment("ROWS", 40000);
+	rows_large = from_environment("ROWS", 120000);
 	if (argc != 3 || !rounds || rounds > ROUNDS_MOST || !duration_ns || rows_large < 1000) {
-		fputs("usage: ROUNDS=3 DURATION_MS=300 ROWS=40000 engines_bench FOLDER DATA\n"
+		fputs("usage: ROUNDS=3 DURATION_MS=300 ROWS=120000 engines_bench FOLDER DATA\n"
 		      "ROUNDS: at most 25; ROWS: at least 1000\n", stderr);
 		return 2;
 	}
