@@ -90,7 +90,7 @@ bench-stall: $(BUILD)/bench/stall_bench
 	@sed 's/"rates".*//' $(BUILD)/bench/stall.json
 # Latches and allocators, builds of several kinds in turns: $(BUILD)/bench/latch.json.
 bench-latch:
-	+@BUILD=$(BUILD) CC=$(CC) bench/latch.sh
+	+@BUILD=$(BUILD) CC='$(CC)' bench/latch.sh
 # B-link splits against the classic index latch; ROWS=150000 ROUNDS=5 MIXED_ROUNDS=3.
 # A build with timed latches finds out what of an insert is serial.
 bench-blink: $(BUILD)/bench/blink_bench
@@ -101,7 +101,7 @@ bench-blink: $(BUILD)/bench/blink_bench
 	@$< $(BUILD)/bench
 # Beside LMDB, Berkeley DB, RocksDB, SQLite: $(BUILD)/bench/engines.json.
 bench-engines:
-	+@BUILD=$(BUILD) CC=$(CC) bench/engines.sh
+	+@BUILD=$(BUILD) CC='$(CC)' bench/engines.sh
 # Large directories through the core; ENTRIES=1000000 (the long form: 10000000):
 # $(BUILD)/bench/dirs.json.
 bench-dirs: $(BUILD)/bench/dirs
