@@ -496,7 +496,7 @@ static uint64_t mix_children(struct play *p, const struct listing *l, uint64_t i
 	for (uint32_t i = 0; i < ORACLE_NAMES; i++)
 		if (l->ino[i])
 			digest = digest_inode(p, l->ino[i], ino, mix_number(digest, i));
-	return digest;
+	return mix_number(digest, ORACLE_NAMES); /* where a directory ends */
 }
 
 /* The digest of oracle.c, from the core. */
