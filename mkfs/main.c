@@ -78,12 +78,13 @@ static int open_target(struct target *target, bool dry_run)
 
 	if (dry_run && access(target->path, F_OK) != 0)
 		return dev_open_memory(&target->dev, target->size_bytes);
-	rc = dev_open_file(&target->dev, target->path, flags, 0);
+	/* A server may still be closing it after umount. */
+	rc = dev_open_file(&target->dev, target->path, flags, LOCK_WAIT_SILENT_NS);
 	if (rc == -BE_BUSY) {
-		/* A server may still be closing it after umount. */
 		message(LOG_NOTICE, "%s: in use; waiting up to %llu s for it", target->path,
 			LOCK_WAIT_NS / 1000000000ull);
-		rc = dev_open_file(&target->dev, target->path, flags, LOCK_WAIT_NS);
+		rc = dev_open_file(&target->dev, target->path, flags,
+				   LOCK_WAIT_NS - LOCK_WAIT_SILENT_NS);
 	}
 	if (rc == -BE_BUSY)
 		return refuse(target->path, "in use (mounted, or being checked)");

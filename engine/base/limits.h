@@ -32,5 +32,6 @@
 #define LOG_BYTES_MIN (512u << 10)
 #define COMMIT_INTERVAL_NS 5000000000ull
 #define LOCK_WAIT_NS 10000000000ull /* for a volume whose last user is still closing it */
+#define LOCK_WAIT_SILENT_NS 2000000000ull /* of those: nothing is said about it */
 
 #endif

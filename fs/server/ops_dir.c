@@ -87,7 +87,8 @@ static void list(fuse_req_t req, fuse_ino_t node, size_t cap, off_t cookie, bool
 		reply_status(req, rc);
 		return;
 	}
-	if (listing.view != VIEW_CONTROL && cookie == 0)
+	if (listing.view != VIEW_CONTROL && cookie == 0 &&
+	    !req_server(req)->options->no_dir_atime)
 		note_access(req, node);
 	fuse_reply_buf(req, listing.buf, listing.used);
 }

@@ -48,6 +48,7 @@ static const char usage[] =
 #include "engine/tunables.def"
 #undef X
 	"  -o noatime|relatime|strictatime   access times (default relatime)\n"
+	"  -o nodiratime        none of directories\n"
 	"  -o dev|nodev|suid|nosuid|exec|noexec|sync|dirsync   as for mount(8)\n"
 	"\n"
 	"Unmount with: fusermount3 -u DIR (as root: umount DIR)\n";
@@ -165,6 +166,21 @@ static int apply_strictatime(struct server_options *options, const char *word, c
 {
 	(void)word, (void)value;
 	options->atime = ATIME_STRICT;
+	return 0;
+}
+
+/* Not for libfuse, which does not know the word. */
+static int apply_nodiratime(struct server_options *options, const char *word, const char *value)
+{
+	(void)word, (void)value;
+	options->no_dir_atime = true;
+	return 0;
+}
+
+static int apply_diratime(struct server_options *options, const char *word, const char *value)
+{
+	(void)word, (void)value;
+	options->no_dir_atime = false;
 	return 0;
 }
 
@@ -301,7 +317,8 @@ static const struct option_word words[] = {
 	{"strictatime", false, apply_strictatime},
 	{"atime", false, apply_relatime},
 	{"lazytime", false, apply_nothing}, /* always so */
-	{"nodiratime", false, apply_kernel},
+	{"nodiratime", false, apply_nodiratime},
+	{"diratime", false, apply_diratime},
 	{"dev", false, apply_kernel},
 	{"nodev", false, apply_kernel},
 	{"suid", false, apply_kernel},

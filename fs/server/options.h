@@ -24,6 +24,7 @@ struct server_options {
 	bool allow_other;
 	bool remount;
 	enum { ATIME_NONE, ATIME_RELATIVE, ATIME_STRICT } atime;
+	bool no_dir_atime;
 	uint64_t cache_bytes;        /* 0 = default */
 	uint64_t inode_cache;        /* inodes in memory; 0 = no limit */
 	uint64_t commit_interval_ns; /* 0 = default */

@@ -140,9 +140,12 @@ static int wait_for_volume(struct device **dev, const char *path, unsigned flags
 		free(dir);
 		return -BE_BUSY;
 	}
-	message(LOG_NOTICE, "%s: in use; waiting up to %llu s for it", path,
-		LOCK_WAIT_NS / 1000000000ull);
-	rc = dev_open_file(dev, path, flags, LOCK_WAIT_NS);
+	rc = dev_open_file(dev, path, flags, LOCK_WAIT_SILENT_NS);
+	if (rc == -BE_BUSY) {
+		message(LOG_NOTICE, "%s: in use; waiting up to %llu s for it", path,
+			LOCK_WAIT_NS / 1000000000ull);
+		rc = dev_open_file(dev, path, flags, LOCK_WAIT_NS - LOCK_WAIT_SILENT_NS);
+	}
 	return rc ? explain(path, rc) : 0;
 }
 

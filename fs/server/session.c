@@ -99,7 +99,6 @@ static const struct {
 	{"noexec", MS_NOEXEC, 0},         {"exec", 0, MS_NOEXEC},
 	{"sync", MS_SYNCHRONOUS, 0},      {"async", 0, MS_SYNCHRONOUS},
 	{"dirsync", MS_DIRSYNC, 0},       {"noatime", MS_NOATIME, 0},
-	{"nodiratime", MS_NODIRATIME, 0},
 };
 
 static void apply_flag(const char *word, unsigned long *flags)

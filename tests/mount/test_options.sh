@@ -99,7 +99,29 @@ same "$(stat -c %x "$mnt/recent")" "$seen"
 cat "$mnt/recent" >/dev/null
 same "$(stat -c %x "$mnt/recent")" "$seen"
 unserve
+# Those of directories
+serve
+mkdir "$mnt/dir"
+touch -a -d '2001-01-01' "$mnt/dir"
+unserve
+serve -o nodiratime,strictatime
+ls "$mnt/dir"
+[ "$(atime dir)" -lt 1500000000 ] || fail 'nodiratime: updated'
+cat "$mnt/strict" >/dev/null
+unserve
+serve -o nodiratime,diratime
+ls "$mnt/dir"
+[ "$(atime dir)" -gt 1500000000 ] || fail 'diratime: not updated'
+unserve
 fsck_clean
+
+# Each word by itself
+for word in dev nodev suid nosuid exec noexec sync async dirsync atime noatime relatime \
+	strictatime diratime nodiratime lazytime rw ro discard nodiscard default_permissions \
+	defaults auto noauto nofail _netdev user users nouser owner group comment=x x-y; do
+	serve -o "$word"
+	unserve
+done
 
 if [ "$(id -u)" -eq 0 ]; then
 	serve -o nosuid,nodev,noexec
