@@ -14,6 +14,7 @@
 #include "engine/restore.h"
 #include "engine/space.h"
 #include "tests/lib/scratch.h"
+#include "tests/lib/scratch_file.h"
 #include "tests/lib/script.h"
 
 #include <errno.h>
@@ -34,7 +35,7 @@ static struct world {
 	struct core *core;
 	unsigned rounds;
 	_Atomic unsigned at_work;
-	char archive[64];
+	char archive[SCRATCH_PATH_BYTES];
 	int backup[CHAIN_MAX];
 	unsigned backups;
 	lsn_t since;
@@ -150,11 +151,9 @@ static void look_while_they_work(void *arg)
 
 static void backup(void)
 {
-	char path[] = "/tmp/blinkfs-race-grow.XXXXXX";
-	struct backup_params params = {.fd = mkstemp(path), .since = world.since};
+	struct backup_params params = {.fd = scratch_file_unnamed(), .since = world.since};
 	struct backup_progress result;
 
-	check(params.fd >= 0 && unlink(path) == 0);
 	check(backup_run(world.volume, &params, &result) == 0);
 	world.backup[world.backups++] = params.fd;
 	world.since = result.lsn;
@@ -243,12 +242,11 @@ int main(int argc, char **argv)
 		.log_bytes = 1u << 20,
 		.uuid = "scratch-volume!",
 	};
-	char *expected, *found, command[128];
+	char *expected, *found;
 
 	message_quiet(LOG_ERR);
 	world.rounds = ROUNDS;
-	strcpy(world.archive, "/tmp/blinkfs-race-grow-archive.XXXXXX");
-	check(mkdtemp(world.archive) != NULL);
+	scratch_dir(world.archive);
 	check(dev_open_memory(&world.dev, DEVICE_BYTES) == 0);
 	check(volume_format(world.dev, &params, NULL) == 0);
 	open_world(true);
@@ -272,8 +270,7 @@ int main(int argc, char **argv)
 	check(volume_close(world.volume) == 0);
 	while (world.backups > 0)
 		close(world.backup[--world.backups]);
-	snprintf(command, sizeof(command), "rm -rf %s", world.archive);
-	check(system(command) == 0);
+	scratch_dir_remove(world.archive);
 	dev_close(world.dev);
 	free(expected);
 	printf("race_grow: %llu growths, %llu resizes, %llu discards, %llu looks\n",

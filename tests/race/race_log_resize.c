@@ -15,6 +15,7 @@
 #include "engine/log_resize.h"
 #include "engine/restore.h"
 #include "tests/lib/scratch.h"
+#include "tests/lib/scratch_file.h"
 #include "tests/lib/script.h"
 
 #include <errno.h>
@@ -103,11 +104,9 @@ static void resize_while_they_work(uint64_t *random)
 
 static int backup(void)
 {
-	char path[] = "/tmp/blinkfs-race-log-resize.XXXXXX";
-	struct backup_params params = {.fd = mkstemp(path)};
+	struct backup_params params = {.fd = scratch_file_unnamed()};
 	struct backup_progress result;
 
-	check(params.fd >= 0 && unlink(path) == 0);
 	check(backup_run(world.volume, &params, &result) == 0);
 	world.backups++;
 	return params.fd;
@@ -155,21 +154,17 @@ static void restore_and_compare(int fd, bool with_log, const char *expected)
 
 static void archive_begin_world(void)
 {
-	static char dir[64];
+	static char dir[SCRATCH_PATH_BYTES];
 
-	strcpy(dir, "/tmp/blinkfs-race-log-resize-archive.XXXXXX");
-	check(mkdtemp(dir) != NULL);
+	scratch_dir(dir);
 	world.archive = dir;
 }
 
 static void archive_end_world(const char *expected)
 {
-	char command[128];
-
 	restore_and_compare(world.last_backup, false, expected);
 	restore_and_compare(world.first_backup, true, expected);
-	snprintf(command, sizeof(command), "rm -rf %s", world.archive);
-	check(system(command) == 0);
+	scratch_dir_remove(world.archive);
 }
 
 static void judge(void)
