@@ -306,7 +306,8 @@ Test(backup, given_up_anywhere_holds_nothing)
 
 	backup_load_step(load, 400);
 	for (unsigned looks = 0;; looks += 7) {
-		struct backup_params params = {.fd = scratch_file_unnamed(), .cancelled = cancel_at};
+		struct backup_params params = {
+			.fd = scratch_file_unnamed(), .cancelled = cancel_at};
 		int rc;
 
 		looks_left = looks;
