@@ -5,7 +5,7 @@
  * mtr_commit(), so giving up at any point before needs no undo.
  *
  *	struct mtr *m;
- *	rc = mtr_begin(volume, &m, flags);
+ *	rc = mtr_begin(volume, flags, &m);
  *	mtr_want_key(m, index, key, len);       // every leaf it will touch
  *	mtr_want_range(m, index, lo, hi, len);
  *	do {

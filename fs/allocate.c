@@ -60,44 +60,14 @@ static uint64_t allocation_hint(const struct allocating *a)
 		    : geo->groups_start + a->ino % geo->group_count * geo->group_blocks;
 }
 
-/* --- one mini-transaction over the record, and what goes with it --------- */
-
-/* Stages the rest; *record is what the leaf has, and is put when this returns 0. */
-typedef int (*change_stage)(struct allocating *a, struct mtr *m, struct record *record, void *arg);
-typedef void (*change_want)(struct allocating *a, struct mtr *m, void *arg);
-
-static int change_once(struct allocating *a, struct mtr *m, change_stage stage, void *arg)
+/* flags: of mtr_begin(). */
+static int change(struct allocating *a, unsigned flags, void (*want)(struct mtr *m, void *arg),
+		  int (*stage)(struct mtr *m, struct record *record, void *arg), void *arg)
 {
+	const struct record_change change = {.flags = flags, .want = want, .stage = stage};
 	struct record record;
-	int rc = mtr_latch(m);
 
-	if (rc == 0)
-		rc = record_get(a->core->volume, m, a->ino, &record);
-	if (rc == 0)
-		rc = stage(a, m, &record, arg);
-	if (rc)
-		return rc;
-	record_put(m, a->ino, &record);
-	os_point("core:allocate_commit");
-	return mtr_commit(m);
-}
-
-static int change(struct allocating *a, unsigned flags, change_want want, change_stage stage,
-		  void *arg)
-{
-	struct mtr *m;
-	int rc = mtr_begin(a->core->volume, flags, &m);
-
-	if (rc)
-		return rc;
-	record_want(m, a->ino);
-	if (want)
-		want(a, m, arg);
-	do
-		rc = change_once(a, m, stage, arg);
-	while (rc == -BE_AGAIN);
-	mtr_end(m);
-	return rc;
+	return record_change(a->core->volume, a->ino, &change, arg, &record);
 }
 
 /* --- allocate ------------------------------------------------------------ */
@@ -109,23 +79,21 @@ struct addition {
 	bool moves_inline; /* new holds the inline contents */
 };
 
-static void want_addition(struct allocating *a, struct mtr *m, void *arg)
+static void want_addition(struct mtr *m, void *arg)
 {
 	struct addition *add = arg;
 
-	(void)a;
 	if (add->new.blocks)
 		lob_want_publish(m, add->lob, &add->new);
 }
 
-static int stage_addition(struct allocating *a, struct mtr *m, struct record *record, void *arg)
+static int stage_addition(struct mtr *m, struct record *record, void *arg)
 {
 	struct addition *add = arg;
 	int64_t delta = 0;
 	uint64_t done;
 	int rc = 0;
 
-	(void)a;
 	if (add->new.blocks)
 		rc = lob_stage_replace(m, add->lob, add->new.first,
 				       add->new.first + add->new.blocks, &add->new, &delta, &done);
@@ -237,11 +205,10 @@ static void put_size(const struct allocating *a, struct record *record)
 	record_modified(record, os_realtime());
 }
 
-static int stage_size(struct allocating *a, struct mtr *m, struct record *record, void *arg)
+static int stage_size(struct mtr *m, struct record *record, void *allocating)
 {
 	(void)m;
-	(void)arg;
-	put_size(a, record);
+	put_size(allocating, record);
 	return 0;
 }
 
@@ -251,13 +218,14 @@ static int allocate(struct allocating *a)
 
 	if (rc || a->mode & CORE_ZERO_RANGE)
 		return rc;
-	return change(a, 0, NULL, stage_size, NULL);
+	return change(a, 0, NULL, stage_size, a);
 }
 
 /* --- punch hole ---------------------------------------------------------- */
 
 /* File blocks [first, end), whose first and last may be kept with zeros in them. */
 struct punch {
+	struct allocating *a;
 	uint64_t first, end;
 	struct lob_new head, tail; /* no blocks: not needed */
 	struct lob_new middle;     /* unwritten, of a small zero range */
@@ -351,10 +319,11 @@ static unsigned parts_of(struct punch *punch, struct lob_new *part[LOB_PARTS_MAX
 	return count;
 }
 
-static void want_punch(struct allocating *a, struct mtr *m, void *arg)
+static void want_punch(struct mtr *m, void *arg)
 {
 	struct lob_new *part[LOB_PARTS_MAX];
 	struct punch *punch = arg;
+	const struct allocating *a = punch->a;
 	unsigned count = parts_of(punch, part);
 
 	for (unsigned i = 0; i < count; i++)
@@ -378,8 +347,7 @@ static int stage_edges(struct mtr *m, uint64_t lob, struct punch *punch, int64_t
 	return lob_stage_replace(m, lob, only->first, only->first + 1, only, delta, &done);
 }
 
-static int stage_dead(struct allocating *a, struct mtr *m, struct record *record,
-		      struct punch *punch, int64_t *delta)
+static int stage_dead(struct mtr *m, struct record *record, struct punch *punch, int64_t *delta)
 {
 	int rc = stage_edges(m, record->lob, punch, delta);
 
@@ -389,13 +357,13 @@ static int stage_dead(struct allocating *a, struct mtr *m, struct record *record
 	record->dead_end = inner_end(punch);
 	if (punch->key) {
 		record->purge_key = punch->key;
-		purge_stage(m, punch->key, PURGE_DEAD, a->ino, record->lob, record->dead_first,
-			    record->dead_end);
+		purge_stage(m, punch->key, PURGE_DEAD, punch->a->ino, record->lob,
+			    record->dead_first, record->dead_end);
 	}
 	return 0;
 }
 
-static int stage_punch(struct allocating *a, struct mtr *m, struct record *record, void *arg)
+static int stage_punch(struct mtr *m, struct record *record, void *arg)
 {
 	struct lob_new *part[LOB_PARTS_MAX];
 	struct punch *punch = arg;
@@ -403,7 +371,7 @@ static int stage_punch(struct allocating *a, struct mtr *m, struct record *recor
 	int rc = 0;
 
 	if (punch->dead)
-		rc = stage_dead(a, m, record, punch, &delta);
+		rc = stage_dead(m, record, punch, &delta);
 	else if (punch->first < punch->end)
 		rc = lob_stage_parts(m, record->lob, punch->first, punch->end, part,
 				     parts_of(punch, part), &delta);
@@ -412,23 +380,23 @@ static int stage_punch(struct allocating *a, struct mtr *m, struct record *recor
 	if (punch->middle.blocks)
 		record->flags |= INODE_PREALLOCATED;
 	record->blocks += (uint64_t)delta;
-	put_size(a, record);
+	put_size(punch->a, record);
 	return 0;
 }
 
-static void want_head(struct allocating *a, struct mtr *m, void *arg)
+static void want_head(struct mtr *m, void *arg)
 {
 	struct punch *punch = arg;
 
-	lob_want_publish(m, a->record.lob, &punch->head);
+	lob_want_publish(m, punch->a->record.lob, &punch->head);
 }
 
-static int stage_head(struct allocating *a, struct mtr *m, struct record *record, void *arg)
+static int stage_head(struct mtr *m, struct record *record, void *arg)
 {
 	struct punch *punch = arg;
 	int64_t delta = 0;
 	uint64_t done;
-	int rc = lob_stage_replace(m, a->record.lob, punch->head.first, punch->head.first + 1,
+	int rc = lob_stage_replace(m, record->lob, punch->head.first, punch->head.first + 1,
 				   &punch->head, &delta, &done);
 
 	record->blocks += (uint64_t)delta;
@@ -477,7 +445,7 @@ static int punch_later(struct allocating *a, struct punch *punch)
 
 static int punch_blocks(struct allocating *a)
 {
-	struct punch punch = {.first = 0};
+	struct punch punch = {.a = a};
 	int rc = prepare_punch(a, &punch);
 
 	if (rc == 0)
@@ -498,9 +466,16 @@ static int punch_blocks(struct allocating *a)
 	return 0;
 }
 
-static int stage_inline_zeros(struct allocating *a, struct mtr *m, struct record *record, void *arg)
+struct inline_zeros {
+	struct allocating *a;
+	uint8_t tail[INLINE_BYTES_LIMIT];
+};
+
+static int stage_inline_zeros(struct mtr *m, struct record *record, void *arg)
 {
-	uint8_t *tail = arg;
+	struct inline_zeros *zeros = arg;
+	const struct allocating *a = zeros->a;
+	uint8_t *tail = zeros->tail;
 
 	(void)m;
 	memcpy(tail, record->tail, record->tail_len);
@@ -514,11 +489,11 @@ static int stage_inline_zeros(struct allocating *a, struct mtr *m, struct record
 
 static int punch(struct allocating *a)
 {
-	uint8_t tail[INLINE_BYTES_LIMIT];
+	struct inline_zeros zeros = {.a = a};
 
 	if (a->record.lob)
 		return punch_blocks(a);
-	return change(a, mtr_flags(a), NULL, stage_inline_zeros, tail);
+	return change(a, mtr_flags(a), NULL, stage_inline_zeros, &zeros);
 }
 
 /* --- choosing ------------------------------------------------------------ */

@@ -32,48 +32,44 @@ static bool is_due(const struct record *r, struct timespec now, enum core_atime 
 /* --- writing ------------------------------------------------------------- */
 
 struct atime_args {
+	struct core *core;
 	uint64_t ino;
 	struct timespec atime;
 	bool kept; /* only as long as the table keeps it: an explicit one may have come */
 };
 
-static bool is_outdated(struct core *core, const struct atime_args *args)
+static bool is_outdated(const struct atime_args *args)
 {
 	struct timespec kept;
 
-	return args->kept && (!inode_kept_atime(&core->table, args->ino, &kept) ||
+	return args->kept && (!inode_kept_atime(&args->core->table, args->ino, &kept) ||
 			      is_after(kept, args->atime) || is_after(args->atime, kept));
+}
+
+static int stage_atime(struct mtr *m, struct record *record, void *arg)
+{
+	const struct atime_args *args = arg;
+
+	(void)m;
+	if (record->nlink == 0 || is_outdated(args)) /* or nobody reads it */
+		return RECORD_LEAVE;
+	record->atime = args->atime;
+	return 0;
 }
 
 static int write_once(struct core *core, void *arg)
 {
-	const struct atime_args *args = arg;
+	static const struct record_change change = {.stage = stage_atime};
+	struct atime_args *args = arg;
 	struct record record;
-	struct mtr *m;
-	int rc;
 
 	os_point("core:atime_write");
-	rc = mtr_begin(core->volume, 0, &m);
-	if (rc)
-		return rc;
-	record_want(m, args->ino);
-	do {
-		rc = mtr_latch(m);
-		if (rc == 0)
-			rc = record_get(core->volume, m, args->ino, &record);
-		if (rc || record.nlink == 0 || is_outdated(core, args)) /* or nobody reads it */
-			break;
-		record.atime = args->atime;
-		record_put(m, args->ino, &record);
-		rc = mtr_commit(m);
-	} while (rc == -BE_AGAIN);
-	mtr_end(m);
-	return rc;
+	return record_change(core->volume, args->ino, &change, args, &record);
 }
 
 static int write_atime(struct core *core, uint64_t ino, struct timespec atime, bool kept)
 {
-	struct atime_args args = {.ino = ino, .atime = atime, .kept = kept};
+	struct atime_args args = {.core = core, .ino = ino, .atime = atime, .kept = kept};
 	int rc = core_change(core, VIEW_BASE, write_once, &args);
 
 	if (rc && rc != -ENOENT)

@@ -93,29 +93,23 @@ void setattr_apply(const struct setattr_args *args, struct mtr *m, struct record
 		record->ctime = attr->ctime;
 }
 
-static int setattr_locked(struct core *core, const struct setattr_args *args)
+static void want_acl(struct mtr *m, void *args)
 {
-	struct timespec now = os_realtime();
-	struct record record;
-	struct mtr *m;
-	int rc;
-
-	rc = mtr_begin(core->volume, 0, &m);
-	if (rc)
-		return rc;
-	record_want(m, args->ino);
 	setattr_want(args, m);
-	do {
-		rc = mtr_latch(m);
-		if (rc == 0)
-			rc = record_get(core->volume, m, args->ino, &record);
-		if (rc)
-			break;
-		setattr_apply(args, m, &record, now);
-		record_put(m, args->ino, &record);
-		rc = mtr_commit(m);
-	} while (rc == -BE_AGAIN);
-	mtr_end(m);
+}
+
+static int stage_attr(struct mtr *m, struct record *record, void *args)
+{
+	setattr_apply(args, m, record, os_realtime());
+	return 0;
+}
+
+static int setattr_locked(struct core *core, struct setattr_args *args)
+{
+	static const struct record_change change = {.want = want_acl, .stage = stage_attr};
+	struct record record;
+	int rc = record_change(core->volume, args->ino, &change, args, &record);
+
 	if (rc == 0) {
 		inode_atime_written(&core->table, args->ino, record.atime);
 		core_attr_fill(core, &record, args->ino, args->attr);
@@ -125,7 +119,7 @@ static int setattr_locked(struct core *core, const struct setattr_args *args)
 
 static int setattr_once(struct core *core, void *arg)
 {
-	const struct setattr_args *args = arg;
+	struct setattr_args *args = arg;
 	struct inode *inode;
 	int rc;
 

@@ -133,56 +133,51 @@ static int bound_extents(struct cloning *c)
 	return rc;
 }
 
-static int stage(struct cloning *c, struct mtr *m, struct timespec now)
+static struct lob_source_range source_of(const struct cloning *c)
 {
-	const struct copy_args *args = c->args;
-	struct lob_source_range source = {
+	return (struct lob_source_range){
 		.lob = c->in.lob,
-		.first = args->offset_in / BLOCK_SIZE,
+		.first = c->args->offset_in / BLOCK_SIZE,
 	};
-	uint64_t first = args->offset_out / BLOCK_SIZE;
-	struct record record;
-	int64_t delta;
-	int rc = mtr_latch(m);
+}
 
-	if (rc == 0)
-		rc = record_get(c->core->volume, m, args->ino_out, &record);
-	if (rc == 0)
-		rc = lob_stage_clone(m, c->lob_out, first, first + c->blocks, &source, &delta);
+static void want_clone(struct mtr *m, void *arg)
+{
+	const struct cloning *c = arg;
+	struct lob_source_range source = source_of(c);
+	uint64_t first = c->args->offset_out / BLOCK_SIZE;
+
+	lob_want_clone(m, c->lob_out, first, first + c->blocks, &source);
+}
+
+static int stage_clone(struct mtr *m, struct record *record, void *arg)
+{
+	const struct cloning *c = arg;
+	const struct copy_args *args = c->args;
+	struct lob_source_range source = source_of(c);
+	uint64_t first = args->offset_out / BLOCK_SIZE;
+	int64_t delta;
+	int rc = lob_stage_clone(m, c->lob_out, first, first + c->blocks, &source, &delta);
+
 	if (rc)
 		return rc;
-	check(record.lob == c->out.lob); /* the locks see to that */
-	record.lob = c->lob_out;
-	record.blocks += (uint64_t)delta;
-	if (args->offset_out + c->bytes > record.size)
-		record.size = args->offset_out + c->bytes;
-	record_kill_suid(&record);
-	record_modified(&record, now);
-	record_put(m, args->ino_out, &record);
+	check(record->lob == c->out.lob); /* the locks see to that */
+	record->lob = c->lob_out;
+	record->blocks += (uint64_t)delta;
+	if (args->offset_out + c->bytes > record->size)
+		record->size = args->offset_out + c->bytes;
+	record_kill_suid(record);
+	record_modified(record, os_realtime());
 	os_point("core:clone_commit");
-	return mtr_commit(m);
+	return 0;
 }
 
 static int clone_blocks(struct cloning *c)
 {
-	struct lob_source_range source = {
-		.lob = c->in.lob,
-		.first = c->args->offset_in / BLOCK_SIZE,
-	};
-	uint64_t first = c->args->offset_out / BLOCK_SIZE;
-	struct timespec now = os_realtime();
-	struct mtr *m;
-	int rc = mtr_begin(c->core->volume, 0, &m);
+	static const struct record_change change = {.want = want_clone, .stage = stage_clone};
+	struct record record;
 
-	if (rc)
-		return rc;
-	record_want(m, c->args->ino_out);
-	lob_want_clone(m, c->lob_out, first, first + c->blocks, &source);
-	do
-		rc = stage(c, m, now);
-	while (rc == -BE_AGAIN);
-	mtr_end(m);
-	return rc;
+	return record_change(c->core->volume, c->args->ino_out, &change, c, &record);
 }
 
 static int clone_locked(struct cloning *c)

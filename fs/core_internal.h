@@ -10,6 +10,7 @@
  *	        id_take(), lob_prepare()
  *	        mtr_begin(); wants
  *	        do { mtr_latch(); records again; edits; } while (mtr_commit() == -BE_AGAIN)
+ *	        (or record_change(), which is this for one record)
  *	        releases in reverse
  *
  * Codes that `once` may return besides errors:

@@ -81,8 +81,7 @@ static bool wants_whole_file(const struct writing *w)
 }
 
 /* The changes that every write makes to the record, as it stands under the latch. */
-static void update_record(const struct writing *w, struct record *record, uint64_t end,
-			  struct timespec now)
+static void update_record(const struct writing *w, struct record *record, uint64_t end)
 {
 	atime_fold(w->core, w->inode, record);
 	if (end > record->size)
@@ -92,7 +91,17 @@ static void update_record(const struct writing *w, struct record *record, uint64
 	if (w->args->flags & CORE_WRITE_KEEP_TIMES)
 		record->change++;
 	else
-		record_modified(record, now);
+		record_modified(record, os_realtime());
+}
+
+static int commit(struct writing *w, const struct record_change *change, void *arg)
+{
+	struct record record;
+	int rc = record_change(w->core->volume, w->args->ino, change, arg, &record);
+
+	if (rc == 0)
+		atime_folded(w->core, w->inode, &record);
+	return rc;
 }
 
 /* --- inline -------------------------------------------------------------- */
@@ -102,43 +111,40 @@ static bool fits_inline(const struct writing *w, uint64_t end)
 	return !w->record.lob && end <= INLINE_BYTES_MAX(w->core->volume->geo.page_size);
 }
 
+struct inline_contents {
+	struct writing *w;
+	uint64_t end; /* of the bytes written */
+	uint32_t len;
+	uint8_t bytes[INLINE_BYTES_LIMIT];
+};
+
+static int stage_inline(struct mtr *m, struct record *record, void *arg)
+{
+	const struct inline_contents *contents = arg;
+
+	(void)m;
+	update_record(contents->w, record, contents->end);
+	record->tail = contents->bytes;
+	record->tail_len = contents->len;
+	return 0;
+}
+
 static int write_inline(struct writing *w, uint64_t offset, const uint8_t *buf, size_t len)
 {
-	struct volume *volume = w->core->volume;
-	struct timespec now = os_realtime();
-	uint8_t tail[INLINE_BYTES_LIMIT] = {0};
-	uint32_t tail_len = (uint32_t)(offset + len);
-	struct record record;
-	struct mtr *m;
+	static const struct record_change change = {.stage = stage_inline};
+	struct inline_contents contents = {.w = w, .end = offset + len};
 	int rc;
 
 	if (w->record.tail_len)
-		memcpy(tail, w->record.tail, w->record.tail_len);
-	memcpy(tail + offset, buf, len);
-	if (tail_len < w->record.tail_len)
-		tail_len = w->record.tail_len;
-	rc = mtr_begin(volume, 0, &m);
-	if (rc)
-		return rc;
-	record_want(m, w->args->ino);
-	do {
-		rc = mtr_latch(m);
-		if (rc == 0)
-			rc = record_get(volume, m, w->args->ino, &record);
-		if (rc)
-			break;
-		update_record(w, &record, offset + len, now);
-		record.tail = tail;
-		record.tail_len = tail_len;
-		record_put(m, w->args->ino, &record);
-		rc = mtr_commit(m);
-	} while (rc == -BE_AGAIN);
-	mtr_end(m);
-	if (rc)
-		return rc;
-	atime_folded(w->core, w->inode, &record);
-	stat_add(&volume->stats, STAT_lob_inline_writes, 1);
-	return 0;
+		memcpy(contents.bytes, w->record.tail, w->record.tail_len);
+	memcpy(contents.bytes + offset, buf, len);
+	contents.len = (uint32_t)contents.end;
+	if (contents.len < w->record.tail_len)
+		contents.len = w->record.tail_len;
+	rc = commit(w, &change, &contents);
+	if (rc == 0)
+		stat_add(&w->core->volume->stats, STAT_lob_inline_writes, 1);
+	return rc;
 }
 
 /* --- blocks -------------------------------------------------------------- */
@@ -242,6 +248,7 @@ static void remember_place(const struct writing *w, const struct lob_new *new)
 
 /* What a write publishes: its own blocks and, when it makes the LOB, inline ones before them. */
 struct publication {
+	struct writing *w;
 	uint64_t lob;
 	uint64_t end;              /* of the bytes written */
 	struct lob_new old_inline; /* no blocks: not needed */
@@ -249,21 +256,23 @@ struct publication {
 	uint8_t inline_data[INLINE_BYTES_LIMIT];
 };
 
-static int stage_publication(struct writing *w, struct mtr *m, struct publication *p,
-			     struct timespec now)
+static void want_publication(struct mtr *m, void *arg)
 {
-	struct volume *volume = w->core->volume;
-	struct record record;
+	const struct publication *p = arg;
+
+	if (p->old_inline.blocks)
+		lob_want_publish(m, p->lob, &p->old_inline);
+	lob_want_publish(m, p->lob, &p->new);
+}
+
+static int stage_publication(struct mtr *m, struct record *record, void *arg)
+{
+	struct publication *p = arg;
 	int64_t delta = 0, delta_inline = 0;
 	uint64_t done;
-	int rc;
+	int rc = 0;
 
-	rc = mtr_latch(m);
-	if (rc == 0)
-		rc = record_get(volume, m, w->args->ino, &record);
-	if (rc)
-		return rc;
-	check(record.lob == w->record.lob); /* the locks see to that */
+	check(record->lob == p->w->record.lob); /* the locks see to that */
 	if (p->old_inline.blocks)
 		rc = lob_stage_replace(m, p->lob, 0, p->old_inline.blocks, &p->old_inline,
 				       &delta_inline, &done);
@@ -272,36 +281,20 @@ static int stage_publication(struct writing *w, struct mtr *m, struct publicatio
 				       &p->new, &delta, &done);
 	if (rc)
 		return rc;
-	update_record(w, &record, p->end, now);
-	record.lob = p->lob;
-	record.blocks += (uint64_t)(delta + delta_inline);
-	record.tail_len = 0; /* INV-WRITE-1 */
-	record_put(m, w->args->ino, &record);
+	update_record(p->w, record, p->end);
+	record->lob = p->lob;
+	record->blocks += (uint64_t)(delta + delta_inline);
+	record->tail_len = 0; /* INV-WRITE-1 */
 	os_point("core:write_commit");
-	rc = mtr_commit(m);
-	if (rc == 0)
-		atime_folded(w->core, w->inode, &record);
-	return rc;
+	return 0;
 }
 
 static int publish(struct writing *w, struct publication *p)
 {
-	struct timespec now = os_realtime();
-	struct mtr *m;
-	int rc;
+	static const struct record_change change = {
+		.want = want_publication, .stage = stage_publication};
 
-	rc = mtr_begin(w->core->volume, 0, &m);
-	if (rc)
-		return rc;
-	record_want(m, w->args->ino);
-	if (p->old_inline.blocks)
-		lob_want_publish(m, p->lob, &p->old_inline);
-	lob_want_publish(m, p->lob, &p->new);
-	do {
-		rc = stage_publication(w, m, p, now);
-	} while (rc == -BE_AGAIN);
-	mtr_end(m);
-	return rc;
+	return commit(w, &change, p);
 }
 
 /* Inline bytes in blocks before the ones that the write covers. */
@@ -329,6 +322,7 @@ static int write_blocks(struct writing *w, uint64_t offset, const uint8_t *buf, 
 	uint8_t *owned;
 	int rc;
 
+	p.w = w;
 	p.lob = w->record.lob;
 	p.end = offset + len;
 	p.new = p.old_inline = (struct lob_new){.blocks = 0};

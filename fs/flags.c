@@ -22,36 +22,22 @@ static uint32_t to_disk(unsigned flags)
 	       (flags & CORE_FLAG_NOATIME ? INODE_NOATIME : 0u);
 }
 
-static int set_locked(struct core *core, const struct flags_args *args)
+static int stage_flags(struct mtr *m, struct record *record, void *arg)
 {
-	struct timespec now = os_realtime();
-	struct record record;
-	struct mtr *m;
-	int rc;
+	const struct flags_args *args = arg;
 
-	rc = mtr_begin(core->volume, 0, &m);
-	if (rc)
-		return rc;
-	record_want(m, args->ino);
-	do {
-		rc = mtr_latch(m);
-		if (rc == 0)
-			rc = record_get(core->volume, m, args->ino, &record);
-		if (rc)
-			break;
-		record.flags = (record.flags & ~(uint32_t)INODE_USER_FLAGS) | args->flags;
-		record_changed(&record, now);
-		record_put(m, args->ino, &record);
-		rc = mtr_commit(m);
-	} while (rc == -BE_AGAIN);
-	mtr_end(m);
-	return rc;
+	(void)m;
+	record->flags = (record->flags & ~(uint32_t)INODE_USER_FLAGS) | args->flags;
+	record_changed(record, os_realtime());
+	return 0;
 }
 
 static int set_once(struct core *core, void *arg)
 {
-	const struct flags_args *args = arg;
+	static const struct record_change change = {.stage = stage_flags};
+	struct flags_args *args = arg;
 	struct range_lock range;
+	struct record record;
 	struct inode *inode;
 	int rc;
 
@@ -59,7 +45,7 @@ static int set_once(struct core *core, void *arg)
 	if (rc)
 		return rc;
 	range_lock(&inode->ranges, &range, 0, RANGE_END, true);
-	rc = set_locked(core, args);
+	rc = record_change(core->volume, args->ino, &change, args, &record);
 	range_unlock(&range);
 	unlock_inode(core, inode, true);
 	return rc;

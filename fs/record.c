@@ -188,6 +188,39 @@ void record_put(struct mtr *m, uint64_t ino, const struct record *r)
 	mtr_put(m, INDEX_INODES, key, sizeof(key), buffer.bytes, len);
 }
 
+static int change_once(struct volume *volume, struct mtr *m, uint64_t ino,
+		       const struct record_change *change, void *arg, struct record *r)
+{
+	int rc = mtr_latch(m);
+
+	if (rc == 0)
+		rc = record_get(volume, m, ino, r);
+	if (rc == 0)
+		rc = change->stage(m, r, arg);
+	if (rc)
+		return rc == RECORD_LEAVE ? 0 : rc;
+	record_put(m, ino, r);
+	return mtr_commit(m);
+}
+
+int record_change(struct volume *volume, uint64_t ino, const struct record_change *change,
+		  void *arg, struct record *r)
+{
+	struct mtr *m;
+	int rc = mtr_begin(volume, change->flags, &m);
+
+	if (rc)
+		return rc;
+	record_want(m, ino);
+	if (change->want)
+		change->want(m, arg);
+	do
+		rc = change_once(volume, m, ino, change, arg, r);
+	while (rc == -BE_AGAIN);
+	mtr_end(m);
+	return rc;
+}
+
 void record_changed(struct record *r, struct timespec now)
 {
 	r->ctime = now;

@@ -54,6 +54,25 @@ int record_get(struct volume *volume, struct mtr *m, uint64_t ino,
 	       struct record *record) must_check;
 void record_put(struct mtr *m, uint64_t ino, const struct record *record);
 
+/*
+ * One mini-transaction that changes one record, and what goes with it; the caller
+ * holds the lock that keeps others from it.
+ */
+struct record_change {
+	unsigned flags; /* of mtr_begin() */
+	/* What will be touched besides the record; NULL: nothing. */
+	void (*want)(struct mtr *m, void *arg);
+	/*
+	 * Stages the rest and changes *record, which is as the leaf has it, to be put.
+	 * Called for each try.  RECORD_LEAVE: there is nothing to do, which is a success.
+	 */
+	int (*stage)(struct mtr *m, struct record *record, void *arg);
+};
+#define RECORD_LEAVE 1
+/* On success *record is what has been committed, or found. */
+int record_change(struct volume *volume, uint64_t ino, const struct record_change *change,
+		  void *arg, struct record *record) must_check;
+
 static inline bool record_has_dead(const struct record *record)
 {
 	return record->dead_first < record->dead_end;

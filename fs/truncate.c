@@ -27,12 +27,22 @@
 /* A file of more blocks than this is left to purge, so that the call stays short. */
 #define DRAIN_BLOCKS_MAX 4096u
 
+/* How a LOB is cut. */
+struct cut {
+	uint64_t first;     /* blocks from here on go */
+	struct lob_new tail;
+	bool at_once;       /* by removing extents; else by a dead range, if anything is there */
+	bool dead;
+};
+
 struct truncating {
 	struct core *core;
 	const struct setattr_args *args;
 	uint64_t size;                /* the new one */
 	struct record record;         /* as read under the locks */
 	struct record_buffer buffer;
+	uint64_t key;                 /* purge record of what goes; 0: none, or the orphan's serves */
+	struct cut cut;
 };
 
 static int read_record(struct truncating *t)
@@ -46,57 +56,58 @@ static int read_record(struct truncating *t)
 	return 0;
 }
 
-/* --- forms that change records only -------------------------------------- */
-
-/* What else the mini-transaction does to the record in the latched leaf. */
-typedef void (*truncate_stage)(const struct truncating *t, struct mtr *m, struct record *record,
-			       uint64_t key);
-
-static int commit_record(const struct truncating *t, truncate_stage stage, uint64_t key)
+static int commit(struct truncating *t, const struct record_change *change)
 {
-	struct volume *volume = t->core->volume;
-	struct timespec now = os_realtime();
 	struct record record;
-	struct mtr *m;
-	int rc;
+	int rc = record_change(t->core->volume, t->args->ino, change, t, &record);
 
-	rc = mtr_begin(volume, MTR_PRIVILEGED, &m);
-	if (rc)
-		return rc;
-	record_want(m, t->args->ino);
-	setattr_want(t->args, m);
-	if (key)
-		purge_want(m, key);
-	do {
-		rc = mtr_latch(m);
-		if (rc == 0)
-			rc = record_get(volume, m, t->args->ino, &record);
-		if (rc)
-			break;
-		setattr_apply(t->args, m, &record, now);
-		stage(t, m, &record, key);
-		record.size = t->size;
-		record_put(m, t->args->ino, &record);
-		rc = mtr_commit(m);
-	} while (rc == -BE_AGAIN);
-	mtr_end(m);
 	if (rc == 0)
 		core_attr_fill(t->core, &record, t->args->ino, t->args->attr);
 	return rc;
 }
 
-static void stage_size(const struct truncating *t, struct mtr *m, struct record *record,
-		       uint64_t key)
+/* What each form does to the record. */
+static void stage_size(const struct truncating *t, struct mtr *m, struct record *record)
 {
-	(void)m;
-	(void)key;
-	if (record->tail_len > t->size)
-		record->tail_len = (uint32_t)t->size;
+	setattr_apply(t->args, m, record, os_realtime());
+	record->size = t->size;
 }
 
-static void stage_drop(const struct truncating *t, struct mtr *m, struct record *record,
-		       uint64_t key)
+/* --- forms that change records only -------------------------------------- */
+
+static void want_attributes(struct mtr *m, void *arg)
 {
+	const struct truncating *t = arg;
+
+	setattr_want(t->args, m);
+	if (t->key)
+		purge_want(m, t->key);
+}
+
+static int stage_inline(struct mtr *m, struct record *record, void *arg)
+{
+	const struct truncating *t = arg;
+
+	stage_size(t, m, record);
+	if (record->tail_len > t->size)
+		record->tail_len = (uint32_t)t->size;
+	return 0;
+}
+
+static int change_size(struct truncating *t)
+{
+	static const struct record_change change = {
+		.flags = MTR_PRIVILEGED, .want = want_attributes, .stage = stage_inline};
+
+	return commit(t, &change);
+}
+
+static int stage_drop(struct mtr *m, struct record *record, void *arg)
+{
+	const struct truncating *t = arg;
+	uint64_t key = t->key;
+
+	stage_size(t, m, record);
 	purge_stage(m, key, PURGE_LOB, t->args->ino, record->lob, 0, UINT64_MAX);
 	if (record->purge_key == key)
 		record->purge_key = 0; /* was the dead range's, which goes with the LOB */
@@ -105,19 +116,22 @@ static void stage_drop(const struct truncating *t, struct mtr *m, struct record 
 	record->blocks = 0;
 	record->dead_first = 0;
 	record->dead_end = 0;
+	return 0;
 }
 
 static int drop_contents(struct truncating *t)
 {
+	static const struct record_change change = {
+		.flags = MTR_PRIVILEGED, .want = want_attributes, .stage = stage_drop};
 	struct record *record = &t->record;
-	uint64_t key = record->purge_key;
 	int rc = 0;
 
+	t->key = record->purge_key;
 	/* An orphan's purge record stays: it is for the inode. */
-	if (key == 0 || record->nlink == 0)
-		rc = id_take(t->core->volume, COUNTER_PURGE, &key);
+	if (t->key == 0 || record->nlink == 0)
+		rc = id_take(t->core->volume, COUNTER_PURGE, &t->key);
 	if (rc == 0)
-		rc = commit_record(t, stage_drop, key);
+		rc = commit(t, &change);
 	if (rc == 0)
 		purge_kick(t->core->volume->purge);
 	return rc;
@@ -163,84 +177,61 @@ static int prepare_tail(struct truncating *t, struct lob_new *tail, uint8_t bloc
 			   tail);
 }
 
-/* How a cut is made. */
-struct cut {
-	uint64_t first;     /* blocks from here on go */
-	struct lob_new tail;
-	bool at_once;       /* by removing extents; else by a dead range, if anything is there */
-	bool dead;
-	uint64_t key;       /* purge record of the dead range; 0: the orphan has one */
-};
-
-static int stage_cut(struct truncating *t, struct mtr *m, struct cut *cut,
-		     struct timespec now)
+static void want_cut(struct mtr *m, void *arg)
 {
-	struct volume *volume = t->core->volume;
-	struct record record;
-	int64_t delta = 0;
-	uint64_t done = FILE_BLOCKS_END;
-	int rc;
+	const struct truncating *t = arg;
+	const struct cut *cut = &t->cut;
 
-	rc = mtr_latch(m);
-	if (rc == 0)
-		rc = record_get(volume, m, t->args->ino, &record);
-	if (rc)
-		return rc;
+	want_attributes(m, arg);
 	if (cut->at_once)
-		rc = lob_stage_replace(m, record.lob, cut->first, FILE_BLOCKS_END, NULL, &delta,
-				       &done);
+		lob_want_replace(m, t->record.lob, cut->first, FILE_BLOCKS_END);
 	else if (cut->tail.blocks)
-		rc = lob_stage_replace(m, record.lob, cut->tail.first, cut->tail.first + 1,
-				       &cut->tail, &delta, &done);
-	if (rc)
-		return rc;
-	if (cut->at_once && done != FILE_BLOCKS_END)
-		return -E2BIG;
-	setattr_apply(t->args, m, &record, now);
-	record.size = t->size;
-	record.blocks += (uint64_t)delta;
-	if (cut->dead) {
-		record.dead_first = cut->first;
-		record.dead_end = FILE_BLOCKS_END;
-		if (cut->key) {
-			record.purge_key = cut->key;
-			purge_stage(m, cut->key, PURGE_DEAD, t->args->ino, record.lob, cut->first,
-				    FILE_BLOCKS_END);
-		}
-	}
-	record_put(m, t->args->ino, &record);
-	core_attr_fill(t->core, &record, t->args->ino, t->args->attr);
-	os_point("core:truncate_commit");
-	return mtr_commit(m);
+		lob_want_publish(m, t->record.lob, &cut->tail);
 }
 
-static int commit_cut(struct truncating *t, struct cut *cut)
+static int stage_extents(struct mtr *m, uint64_t lob, struct cut *cut, int64_t *delta)
 {
-	struct timespec now = os_realtime();
-	struct core_attr given = *t->args->attr;
-	uint64_t lob = t->record.lob;
-	struct mtr *m;
-	int rc;
+	uint64_t done = FILE_BLOCKS_END;
+	int rc = 0;
 
-	rc = mtr_begin(t->core->volume, MTR_PRIVILEGED, &m);
+	if (cut->at_once)
+		rc = lob_stage_replace(m, lob, cut->first, FILE_BLOCKS_END, NULL, delta, &done);
+	else if (cut->tail.blocks)
+		rc = lob_stage_replace(m, lob, cut->tail.first, cut->tail.first + 1, &cut->tail,
+				       delta, &done);
+	return rc == 0 && cut->at_once && done != FILE_BLOCKS_END ? -E2BIG : rc;
+}
+
+static int stage_cut(struct mtr *m, struct record *record, void *arg)
+{
+	struct truncating *t = arg;
+	struct cut *cut = &t->cut;
+	int64_t delta = 0;
+	int rc = stage_extents(m, record->lob, cut, &delta);
+
 	if (rc)
 		return rc;
-	record_want(m, t->args->ino);
-	setattr_want(t->args, m);
-	if (cut->at_once)
-		lob_want_replace(m, lob, cut->first, FILE_BLOCKS_END);
-	else if (cut->tail.blocks)
-		lob_want_publish(m, lob, &cut->tail);
-	if (cut->key)
-		purge_want(m, cut->key);
-	do {
-		*t->args->attr = given; /* a try that failed may have put its result there */
-		rc = stage_cut(t, m, cut, now);
-	} while (rc == -BE_AGAIN);
-	mtr_end(m);
-	if (rc)
-		*t->args->attr = given;
-	return rc;
+	stage_size(t, m, record);
+	record->blocks += (uint64_t)delta;
+	if (cut->dead) {
+		record->dead_first = cut->first;
+		record->dead_end = FILE_BLOCKS_END;
+	}
+	if (t->key) {
+		record->purge_key = t->key;
+		purge_stage(m, t->key, PURGE_DEAD, t->args->ino, record->lob, cut->first,
+			    FILE_BLOCKS_END);
+	}
+	os_point("core:truncate_commit");
+	return 0;
+}
+
+static int commit_cut(struct truncating *t)
+{
+	static const struct record_change change = {
+		.flags = MTR_PRIVILEGED, .want = want_cut, .stage = stage_cut};
+
+	return commit(t, &change);
 }
 
 /* The dead range is on record: what happens now only gives the space back. */
@@ -257,39 +248,39 @@ static void drain_soon(struct truncating *t)
 		purge_kick(volume->purge);
 }
 
-static int cut_with_dead_range(struct truncating *t, struct cut *cut)
+static int cut_with_dead_range(struct truncating *t)
 {
-	int rc = has_blocks_from(t, cut->first, &cut->dead);
+	int rc = has_blocks_from(t, t->cut.first, &t->cut.dead);
 
 	if (rc)
 		return rc;
-	cut->at_once = false;
-	if (cut->dead && t->record.nlink > 0)
-		rc = id_take(t->core->volume, COUNTER_PURGE, &cut->key);
+	t->cut.at_once = false;
+	if (t->cut.dead && t->record.nlink > 0)
+		rc = id_take(t->core->volume, COUNTER_PURGE, &t->key);
 	if (rc == 0)
-		rc = commit_cut(t, cut);
-	if (rc == 0 && cut->dead)
+		rc = commit_cut(t);
+	if (rc == 0 && t->cut.dead)
 		drain_soon(t);
 	return rc;
 }
 
 static int cut_contents(struct truncating *t)
 {
-	struct cut cut = {
-		.first = t->size / BLOCK_SIZE + (t->size % BLOCK_SIZE != 0),
-		.at_once = t->size % BLOCK_SIZE == 0 && t->record.blocks <= DRAIN_BLOCKS_MAX,
-	};
-	uint8_t block[BLOCK_SIZE]; /* of cut.tail */
-	int rc = prepare_tail(t, &cut.tail, block);
+	struct cut *cut = &t->cut;
+	uint8_t block[BLOCK_SIZE]; /* of cut->tail */
+	int rc;
 
-	if (rc == 0 && cut.at_once)
-		rc = commit_cut(t, &cut);
-	if (rc == -E2BIG || (rc == 0 && !cut.at_once))
-		rc = cut_with_dead_range(t, &cut);
+	cut->first = t->size / BLOCK_SIZE + (t->size % BLOCK_SIZE != 0);
+	cut->at_once = t->size % BLOCK_SIZE == 0 && t->record.blocks <= DRAIN_BLOCKS_MAX;
+	rc = prepare_tail(t, &cut->tail, block);
+	if (rc == 0 && cut->at_once)
+		rc = commit_cut(t);
+	if (rc == -E2BIG || (rc == 0 && !cut->at_once))
+		rc = cut_with_dead_range(t);
 	if (rc)
-		lob_abandon(t->core->volume, &cut.tail);
+		lob_abandon(t->core->volume, &cut->tail);
 	else
-		lob_published(&cut.tail);
+		lob_published(&cut->tail);
 	return rc;
 }
 
@@ -310,7 +301,7 @@ static int truncate_locked(struct truncating *t)
 	if (rc)
 		return rc;
 	if (!t->record.lob)
-		return commit_record(t, stage_size, 0);
+		return change_size(t);
 	if (t->size == 0)
 		return drop_contents(t);
 	/* To the same size: what was allocated behind it goes. */
@@ -321,7 +312,7 @@ static int truncate_locked(struct truncating *t)
 		if (rc)
 			return rc;
 	}
-	return cuts ? cut_contents(t) : commit_record(t, stage_size, 0);
+	return cuts ? cut_contents(t) : change_size(t);
 }
 
 int truncate_once(struct core *core, void *arg)

@@ -208,20 +208,27 @@ static int prepare_external(struct core *core, struct xattr_change *change)
 	return rc;
 }
 
-static int stage_change(struct core *core, struct mtr *m, struct xattr_change *change,
-			struct timespec now)
+static void want_change(struct mtr *m, void *arg)
 {
+	const struct xattr_change *change = arg;
+
+	mtr_want_key(m, INDEX_XATTRS, change->entry.key, sizeof(change->entry.key));
+	if (change->lob)
+		lob_want_publish(m, change->lob, &change->new);
+	if (change->purge_key)
+		purge_want(m, change->purge_key);
+}
+
+static int stage_change(struct mtr *m, struct record *record, void *arg)
+{
+	struct xattr_change *change = arg;
 	const struct xattr_args *args = change->args;
 	const struct xattr_entry *entry = &change->entry;
-	struct record record;
 	int64_t delta;
 	uint64_t done;
-	int rc;
+	int rc = 0;
 
-	rc = mtr_latch(m);
-	if (rc == 0)
-		rc = record_get(core->volume, m, args->ino, &record);
-	if (rc == 0 && change->lob)
+	if (change->lob)
 		rc = lob_stage_replace(m, change->lob, 0, change->new.blocks, &change->new, &delta,
 				       &done);
 	if (rc)
@@ -229,41 +236,29 @@ static int stage_change(struct core *core, struct mtr *m, struct xattr_change *c
 	if (change->keeps) {
 		xattr_put(m, entry, args->name, args->name_len, args->value, args->len,
 			  change->lob);
-		record.xattr_count += !entry->found;
+		record->xattr_count += !entry->found;
 	} else if (entry->found) {
 		mtr_delete(m, INDEX_XATTRS, entry->key, sizeof(entry->key));
-		record.xattr_count -= record.xattr_count > 0;
+		record->xattr_count -= record->xattr_count > 0;
 	}
-	stage_mode(args, &record);
+	stage_mode(args, record);
 	if (entry->lob)
 		purge_stage(m, change->purge_key, PURGE_LOB, args->ino, entry->lob, 0, UINT64_MAX);
-	record_changed(&record, now);
-	record_put(m, args->ino, &record);
+	record_changed(record, os_realtime());
 	os_point("core:xattr_commit");
-	return mtr_commit(m);
+	return 0;
 }
 
 static int commit_change(struct core *core, struct xattr_change *change)
 {
-	const struct xattr_args *args = change->args;
-	struct timespec now = os_realtime();
-	struct mtr *m;
-	int rc;
+	const struct record_change how = {
+		.flags = change->keeps ? 0 : MTR_PRIVILEGED,
+		.want = want_change,
+		.stage = stage_change,
+	};
+	struct record record;
 
-	rc = mtr_begin(core->volume, change->keeps ? 0 : MTR_PRIVILEGED, &m);
-	if (rc)
-		return rc;
-	record_want(m, args->ino);
-	mtr_want_key(m, INDEX_XATTRS, change->entry.key, sizeof(change->entry.key));
-	if (change->lob)
-		lob_want_publish(m, change->lob, &change->new);
-	if (change->purge_key)
-		purge_want(m, change->purge_key);
-	do {
-		rc = stage_change(core, m, change, now);
-	} while (rc == -BE_AGAIN);
-	mtr_end(m);
-	return rc;
+	return record_change(core->volume, change->args->ino, &how, change, &record);
 }
 
 static int judge(const struct xattr_args *args, const struct xattr_entry *entry)

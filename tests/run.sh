@@ -8,7 +8,8 @@
 # TEST_TIMEOUT  seconds that one program may take (default 300)
 # TEST_JOBS     how many run at once (default: processors)
 #
-# Whole outputs are kept in $BUILD/test-logs.  Exit code 0: none failed.
+# Whole outputs are kept in $BUILD/test-logs; files that a program leaves in TMPDIR
+# are removed.  Exit code 0: none failed.
 set -u
 
 BUILD=$(realpath -m "${BUILD:-build}")
@@ -29,13 +30,18 @@ run_one() {
 	if [ -n "${TSAN:-}" ] && setarch -R true 2>/dev/null; then
 		prefix=(setarch -R)
 	fi
-	case $program in *.sh) prefix+=(bash) ;; esac
+	case $program in
+	*.sh) prefix+=(bash) ;;
+	# Criterion's socket, which a program that is killed leaves, has its process in its name.
+	"$BUILD"/tests/unit/*) prefix+=(bash -c 'echo $$ >"$0" && exec "$@"' "$TMPDIR/$name.pid") ;;
+	esac
 	start=${EPOCHREALTIME/[.,]/}
 	timeout --kill-after=10 "${TEST_TIMEOUT:-300}" "${prefix[@]}" "$program" \
 		>"$log" 2>&1 </dev/null
 	code=$?
 	tenths=$(((${EPOCHREALTIME/[.,]/} - start) / 100000))
 	took=$((tenths / 10)).$((tenths % 10))
+	[ ! -e "$TMPDIR/$name.pid" ] || rm -f "/tmp/criterion_$(<"$TMPDIR/$name.pid").sock"
 	case $code in
 	0)
 		echo passed >>"$verdicts"
@@ -62,8 +68,12 @@ if [ "${1:-}" = --one ]; then # by xargs below; one write, so that lines stay to
 fi
 
 mkdir -p "$logs"
-verdicts=$(mktemp)
-trap 'rm -f "$verdicts"' EXIT
+TMPDIR=$(mktemp -d)
+export TMPDIR
+trap 'rm -rf --one-file-system "$TMPDIR"' EXIT
+verdicts=$TMPDIR/verdicts
+touch "$verdicts"
+mkdir -p "$TMPDIR/tests/unit"
 [ $# -eq 0 ] || printf '%s\0' "$@" |
 	xargs -0 -n 1 -P "${TEST_JOBS:-$(nproc)}" bash "$0" --one "$verdicts"
 

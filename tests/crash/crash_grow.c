@@ -16,7 +16,7 @@
  *	TEST_SCALE=8 crash_grow    all of them
  */
 #include "engine/base/message.h"
-#include "fsck/check.h"
+#include "tests/lib/crash_state.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/script.h"
 
@@ -52,13 +52,13 @@ static const struct workload {
 	 "grow 262144; rename o q; sync"},
 	/* blocks that are written, freed, discarded, and used again */
 	{8192, 8192,
-	 "unlink d/c; purge; trim; create x; write x 0 900000 7; sync; unlink a; purge; advance;"
-	 "trim; write x 0 900000 8; fsync x; trunc x 5000; purge; advance; trim;"
+	 "unlink d/c; purge; trim; create x; write x 0 900000 7; sync; unlink a; purge; settle;"
+	 "trim; write x 0 900000 8; fsync x; trunc x 5000; purge; settle; trim;"
 	 "create y; write y 0 1000000 9; trim; sync"},
 	/* both */
 	{6144, 16384,
-	 "unlink d/c; purge; advance; trim; grow 12288; trim; create x; write x 0 1000000 7; sync;"
-	 "unlink x; purge; advance; grow 16384; trim; create y; write y 0 900000 8; sync"},
+	 "unlink d/c; purge; settle; trim; grow 12288; trim; create x; write x 0 1000000 7; sync;"
+	 "unlink x; purge; settle; grow 16384; trim; create y; write y 0 900000 8; sync"},
 };
 
 static uint64_t states, cuts_in_mount, smaller, larger;
@@ -118,44 +118,7 @@ static struct device *format(const struct workload *workload)
 	return dev;
 }
 
-static int open_state(struct device *dev, struct volume **volume, struct core **core)
-{
-	const struct volume_options options = {
-		.cache_bytes = SCRATCH_CACHE,
-		.log_buffer_bytes = 1u << 20,
-		.no_background = true,
-	};
-	int rc = volume_open(volume, dev, &options);
-
-	if (rc == 0)
-		check(core_open(core, *volume) == 0);
-	return rc;
-}
-
-static void abandon(struct volume *volume, struct core *core)
-{
-	core_close(core);
-	volume_abandon(volume);
-}
-
-static struct device *prepare(const struct workload *workload)
-{
-	struct device *dev = format(workload), *after;
-	struct volume *volume;
-	struct script script;
-	struct core *core;
-
-	dev_record_start(dev);
-	check(open_state(dev, &volume, &core) == 0);
-	script_parse(&script, set_up);
-	for (unsigned i = 0; i < script.count; i++)
-		check(script_run(core, script.statement[i]) == 0);
-	script_free(&script);
-	check(script_run(core, "flush") == 0);
-	check(dev_record_cut(dev, dev_record_count(dev), &after) == 0);
-	abandon(volume, core);
-	return after;
-}
+static const struct crash_medium medium; /* the usual */
 
 static void note(struct run *run, unsigned i, bool durable)
 {
@@ -168,10 +131,10 @@ static void note(struct run *run, unsigned i, bool durable)
 
 static void record(struct run *run)
 {
-	run->dev = prepare(run->workload);
+	run->dev = crash_set_up(format(run->workload), set_up, &medium);
 	script_parse(&run->script, run->workload->text);
 	dev_record_start(run->dev);
-	check(open_state(run->dev, &run->volume, &run->core) == 0);
+	check(crash_open(run->dev, &medium, &run->volume, &run->core) == 0);
 	note(run, 0, true);
 	run->event[0] = 0;
 	for (unsigned i = 0; i < run->script.count; i++) {
@@ -194,27 +157,10 @@ static void end(struct run *run)
 	for (unsigned i = 0; i <= run->script.count; i++)
 		free(run->snapshot[i]);
 	script_free(&run->script);
-	abandon(run->volume, run->core);
+	crash_abandon(run->volume, run->core);
 }
 
 /* --------------------------------------------------------------- judging */
-
-static void print_fsck(void *arg, const struct fsck_problem *problem)
-{
-	(void)arg;
-	fprintf(stderr, "fsck: [%u] %s: %s\n", problem->number, problem->title, problem->detail);
-}
-
-static void judge_by_fsck(const struct run *run, const struct place *place, struct device *dev)
-{
-	struct fsck_options options = {.data = true};
-	struct fsck_result result;
-	int rc = fsck_recover_and_walk(dev, SCRATCH_CACHE, &options, print_fsck, NULL, &result);
-
-	if (rc || result.problems > 0)
-		fail(run, place, "fsck finds problems");
-	fsck_result_free(&result);
-}
 
 /* Where the workload was at the cut: everything up to *oldest is promised. */
 static void judge_size(const struct run *run, const struct place *place, uint64_t blocks)
@@ -236,22 +182,15 @@ static void judge_size(const struct run *run, const struct place *place, uint64_
 
 static void judge_contents(const struct run *run, const struct place *place, struct core *core)
 {
-	char *found = core_snapshot(core);
 	unsigned oldest = 0;
+	const char *wrong;
 
-	if (found == NULL)
-		fail(run, place, "something cannot be read");
 	for (unsigned i = 0; i <= run->script.count; i++)
 		if (run->durable[i] && run->event[i] <= place->event)
 			oldest = i;
-	for (unsigned i = oldest; i <= run->script.count; i++) {
-		if (strcmp(found, run->snapshot[i]) == 0) {
-			free(found);
-			return;
-		}
-	}
-	fprintf(stderr, "found:\n%s\noldest allowed:\n%s\n", found, run->snapshot[oldest]);
-	fail(run, place, "not a state between two operations, or a durable one is lost");
+	wrong = crash_shows(core, run->snapshot, oldest, run->script.count);
+	if (wrong)
+		fail(run, place, wrong);
 }
 
 /* Until a size is reached that fills the device, and then some. */
@@ -260,7 +199,7 @@ static void go_on(const struct run *run, const struct place *place, struct volum
 {
 	static const char *const more[] = {"create zz", "write zz 0 600000 99", "trim", "grow 0",
 					   "rename zz zd", "write zd 0 600000 98", "purge",
-					   "advance", "trim", "unlink zd", "purge", "flush"};
+					   "settle", "trim", "unlink zd", "purge", "flush"};
 
 	for (size_t i = 0; i < array_count(more); i++)
 		if (script_run(core, more[i]))
@@ -274,13 +213,14 @@ static void go_on(const struct run *run, const struct place *place, struct volum
 static void judge(const struct run *run, const struct place *place, struct device *dev,
 		  bool further)
 {
+	const char *wrong = further ? crash_fsck_recovered(dev, NULL) : NULL;
 	struct volume *volume;
 	struct core *core;
 
 	states++;
-	if (further)
-		judge_by_fsck(run, place, dev);
-	if (open_state(dev, &volume, &core))
+	if (wrong)
+		fail(run, place, wrong);
+	if (crash_open(dev, &medium, &volume, &core))
 		fail(run, place, "does not mount");
 	judge_size(run, place, volume->geo.block_count);
 	judge_contents(run, place, core);
@@ -288,7 +228,7 @@ static void judge(const struct run *run, const struct place *place, struct devic
 		fail(run, place, "volume_check finds problems");
 	if (further)
 		go_on(run, place, volume, core);
-	abandon(volume, core);
+	crash_abandon(volume, core);
 }
 
 /* --------------------------------------------------------------- cutting */
@@ -312,7 +252,7 @@ static void cut_mount(const struct run *run, const struct place *place, struct d
 	size_t count, step;
 
 	dev_record_start(dev);
-	if (open_state(dev, &volume, &core))
+	if (crash_open(dev, &medium, &volume, &core))
 		fail(run, place, "does not mount");
 	dev_record_stop(dev);
 	count = dev_record_count(dev);
@@ -334,7 +274,7 @@ static void cut_mount(const struct run *run, const struct place *place, struct d
 			judge(run, place, state, false);
 		}
 	}
-	abandon(volume, core);
+	crash_abandon(volume, core);
 }
 
 static void cut_at(struct run *run, size_t event, uint64_t *number)

@@ -17,7 +17,7 @@
  *	TEST_SCALE=8 crash_log_place    all events
  */
 #include "engine/base/message.h"
-#include "fsck/check.h"
+#include "tests/lib/crash_state.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/script.h"
 
@@ -203,28 +203,17 @@ static int open_pair(const struct kind *kind, struct pair pair, struct volume **
 	return rc;
 }
 
-static void abandon(struct volume *volume, struct core *core)
-{
-	core_close(core);
-	volume_abandon(volume);
-}
-
 static struct pair prepare(const struct kind *kind)
 {
 	struct pair pair = pair_format(kind), after;
 	struct volume *volume;
-	struct script script;
 	struct core *core;
 
 	pair_record(pair);
 	check(open_pair(kind, pair, &volume, &core) == 0);
-	script_parse(&script, set_up);
-	for (unsigned i = 0; i < script.count; i++)
-		check(script_run(core, script.statement[i]) == 0);
-	script_free(&script);
-	check(script_run(core, "flush") == 0);
+	crash_run(core, set_up);
 	after = pair_end(pair);
-	abandon(volume, core);
+	crash_abandon(volume, core);
 	return after;
 }
 
@@ -264,35 +253,16 @@ static void end(struct run *run)
 	for (unsigned i = 0; i <= run->script.count; i++)
 		free(run->snapshot[i]);
 	script_free(&run->script);
-	abandon(run->volume, run->core);
+	crash_abandon(run->volume, run->core);
 }
 
 /* --------------------------------------------------------------- judging */
 
-static void print_fsck(void *arg, const struct fsck_problem *problem)
-{
-	(void)arg;
-	fprintf(stderr, "fsck: [%u] %s: %s\n", problem->number, problem->title, problem->detail);
-}
-
-static void judge_by_fsck(const struct run *run, const struct place *place, struct pair at)
-{
-	struct fsck_options options = {.data = true, .log_dev = at.log};
-	struct fsck_result result;
-	int rc = fsck_recover_and_walk(at.dev, SCRATCH_CACHE, &options, print_fsck, NULL, &result);
-
-	if (rc || result.problems > 0)
-		fail(run, place, "fsck finds problems");
-	fsck_result_free(&result);
-}
-
 static void judge_contents(const struct run *run, const struct place *place, struct core *core)
 {
-	char *found = core_snapshot(core);
 	unsigned oldest = 0;
+	const char *wrong;
 
-	if (found == NULL)
-		fail(run, place, "something cannot be read");
 	for (unsigned i = 0; i <= run->script.count; i++) {
 		const struct promise *promise = &run->promise[i];
 
@@ -300,14 +270,9 @@ static void judge_contents(const struct run *run, const struct place *place, str
 		    promise->log_event <= place->log_event)
 			oldest = i;
 	}
-	for (unsigned i = oldest; i <= run->script.count; i++) {
-		if (strcmp(found, run->snapshot[i]) == 0) {
-			free(found);
-			return;
-		}
-	}
-	fprintf(stderr, "found:\n%s\noldest allowed:\n%s\n", found, run->snapshot[oldest]);
-	fail(run, place, "not a state between two operations, or a durable one is lost");
+	wrong = crash_shows(core, run->snapshot, oldest, run->script.count);
+	if (wrong)
+		fail(run, place, wrong);
 }
 
 static void go_on(const struct run *run, const struct place *place, struct volume *volume,
@@ -326,12 +291,13 @@ static void go_on(const struct run *run, const struct place *place, struct volum
 
 static void judge(const struct run *run, const struct place *place, struct pair at, bool further)
 {
+	const char *wrong = further ? crash_fsck_recovered(at.dev, at.log) : NULL;
 	struct volume *volume;
 	struct core *core;
 
 	states++;
-	if (further)
-		judge_by_fsck(run, place, at);
+	if (wrong)
+		fail(run, place, wrong);
 	if (open_pair(run->kind, at, &volume, &core))
 		fail(run, place, "does not mount");
 	if (volume->geo.other.start)
@@ -341,7 +307,7 @@ static void judge(const struct run *run, const struct place *place, struct pair 
 		fail(run, place, "volume_check finds problems");
 	if (further)
 		go_on(run, place, volume, core);
-	abandon(volume, core);
+	crash_abandon(volume, core);
 }
 
 /* --------------------------------------------------------------- cutting */
@@ -385,7 +351,7 @@ static void cut_recovery(const struct run *run, const struct place *place, struc
 			judge(run, place, state, false);
 		}
 	}
-	abandon(volume, core);
+	crash_abandon(volume, core);
 }
 
 static void cut_at(const struct run *run, bool of_log, size_t event, uint64_t *number)

@@ -6,6 +6,8 @@
 #include "tests/lib/script.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 int crash_open(struct device *dev, const struct crash_medium *medium, struct volume **volume,
 	       struct core **core)
@@ -29,25 +31,38 @@ void crash_abandon(struct volume *volume, struct core *core)
 	volume_abandon(volume);
 }
 
-struct device *crash_prepare(const char *text, const struct crash_medium *medium)
+void crash_run(struct core *core, const char *text)
 {
-	struct device *dev = scratch_format(SCRATCH_BYTES, SCRATCH_PAGE, SCRATCH_LOG), *after;
-	struct volume *volume;
 	struct script script;
-	struct core *core;
 
-	if (medium->pmem)
-		dev_memory_be_pmem(dev);
-	dev_record_start(dev);
-	check(crash_open(dev, medium, &volume, &core) == 0);
 	script_parse(&script, text);
 	for (unsigned i = 0; i < script.count; i++)
 		check(script_run(core, script.statement[i]) == 0);
 	script_free(&script);
 	check(script_run(core, "flush") == 0);
+}
+
+struct device *crash_set_up(struct device *dev, const char *text, const struct crash_medium *medium)
+{
+	struct device *after;
+	struct volume *volume;
+	struct core *core;
+
+	dev_record_start(dev);
+	check(crash_open(dev, medium, &volume, &core) == 0);
+	crash_run(core, text);
 	check(dev_record_cut(dev, dev_record_count(dev), &after) == 0);
 	crash_abandon(volume, core);
 	return after;
+}
+
+struct device *crash_prepare(const char *text, const struct crash_medium *medium)
+{
+	struct device *dev = scratch_format(SCRATCH_BYTES, SCRATCH_PAGE, SCRATCH_LOG);
+
+	if (medium->pmem)
+		dev_memory_be_pmem(dev);
+	return crash_set_up(dev, text, medium);
 }
 
 /* --------------------------------------------------------------- judging */
@@ -58,9 +73,25 @@ static void print_problem(void *arg, const struct fsck_problem *problem)
 	fprintf(stderr, "fsck: [%u] %s: %s\n", problem->number, problem->title, problem->detail);
 }
 
-const char *crash_fsck_recovered(struct device *dev)
+const char *crash_shows(struct core *core, char *const *snapshot, unsigned oldest, unsigned last)
 {
-	struct fsck_options options = {.data = true};
+	char *found = core_snapshot(core);
+	bool shows = false;
+
+	if (found == NULL)
+		return "something cannot be read";
+	for (unsigned i = oldest; i <= last && !shows; i++)
+		shows = strcmp(found, snapshot[i]) == 0;
+	if (!shows)
+		fprintf(stderr, "found:\n%s\noldest allowed:\n%s\nlast:\n%s\n", found,
+			snapshot[oldest], snapshot[last]);
+	free(found);
+	return shows ? NULL : "not a state between two operations, or a durable one is lost";
+}
+
+const char *crash_fsck_recovered(struct device *dev, struct device *log)
+{
+	struct fsck_options options = {.data = true, .log_dev = log};
 	struct fsck_result result;
 	int rc = fsck_recover_and_walk(dev, SCRATCH_CACHE, &options, print_problem, NULL, &result);
 	uint64_t problems = result.problems;

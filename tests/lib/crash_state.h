@@ -17,6 +17,12 @@ struct crash_medium {
 /* A volume of scratch.h's sizes in which the script has run; durable, checkpointed, not closed. */
 struct device *crash_prepare(const char *script, const struct crash_medium *medium);
 
+/* All of a script, and all is written back; what fails ends the program. */
+void crash_run(struct core *core, const char *script);
+/* The same on a device that is formatted, and is closed. */
+struct device *crash_set_up(struct device *dev, const char *script,
+			    const struct crash_medium *medium);
+
 /* Recovery.  0: both are open, and the volume owns dev; else a negative error, dev is closed. */
 int crash_open(struct device *dev, const struct crash_medium *medium, struct volume **volume,
 	       struct core **core) must_check;
@@ -25,11 +31,14 @@ void crash_abandon(struct volume *volume, struct core *core);
 
 /*
  * Each prints what is wrong, and returns a line about it; NULL = nothing is.
- * _recovered: fsck's own recovery in memory, and its walk, of a device that stays as it is.
+ * _shows: one of the snapshots from `oldest` to `last`.
+ * _recovered: fsck's own recovery in memory, and its walk, of a device that stays as it is;
+ * log: NULL, or where the log is.
  * _open: what an open volume has written back, after doing so.
  * _go_on: new things can be made in it, and are as they should be.
  */
-const char *crash_fsck_recovered(struct device *dev);
+const char *crash_shows(struct core *core, char *const *snapshot, unsigned oldest, unsigned last);
+const char *crash_fsck_recovered(struct device *dev, struct device *log);
 const char *crash_fsck_open(struct volume *volume);
 const char *crash_go_on(struct volume *volume, struct core *core);
 

@@ -92,7 +92,7 @@ const char *fault_try(fault_fn fault, unsigned number, enum outcome outcome)
 	struct output *out = malloc(sizeof(*out));
 	struct world world;
 	struct image image;
-	char path[64];
+	char path[SCRATCH_PATH_BYTES];
 	bool good;
 
 	if (!out)

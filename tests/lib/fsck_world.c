@@ -121,14 +121,12 @@ void world_free(struct world *world)
 	dev_close(world->dev);
 }
 
-void world_save(const struct world *world, char *path)
+void world_save(const struct world *world, char path[SCRATCH_PATH_BYTES])
 {
 	uint8_t *buf = malloc(WORLD_BYTES);
-	int fd;
+	int fd = scratch_file(path);
 
-	snprintf(path, 64, "/tmp/blinkfs_fsck.XXXXXX");
-	fd = mkstemp(path);
-	demand(fd >= 0 && buf, "file");
+	demand(buf != NULL, "file");
 	demand(dev_read(world->dev, buf, WORLD_BYTES, 0) == 0, "read");
 	demand(write(fd, buf, WORLD_BYTES) == WORLD_BYTES, "write");
 	close(fd);

@@ -5,6 +5,7 @@
 #define BLINKFS_TESTS_FSCK_WORLD_H
 
 #include "tests/lib/image_edit.h"
+#include "tests/lib/scratch_file.h"
 
 #define WORLD_BYTES (8u << 20)
 #define WORLD_PAGE 4096u
@@ -31,7 +32,7 @@ void world_make(struct world *world);
 /* The same, dead before anything was written back: the log has to be replayed. */
 void world_make_crashed(struct world *world);
 void world_free(struct world *world);
-/* Into a file whose name is put into path (at least 64 bytes). */
-void world_save(const struct world *world, char *path);
+/* Into a file whose name is put into path. */
+void world_save(const struct world *world, char path[SCRATCH_PATH_BYTES]);
 
 #endif

@@ -278,7 +278,7 @@ static int resize(struct volume *volume, const char *kib)
 	return log_resize(volume, strtoull(kib, NULL, 10) * 1024, why);
 }
 
-static int advance(struct volume *volume)
+static int settle(struct volume *volume)
 {
 	int rc = log_mark(volume->log, log_next_lsn(volume->log));
 
@@ -359,8 +359,8 @@ int script_run(struct core *core, const char *statement)
 		return grow(volume, rest);
 	if (strcmp(w.verb, "trim") == 0)
 		return trim(volume);
-	if (strcmp(w.verb, "advance") == 0)
-		return advance(volume);
+	if (strcmp(w.verb, "settle") == 0)
+		return settle(volume);
 	if (strcmp(w.verb, "lap") == 0)
 		return go_on_in_lap(core, rest);
 	check(sscanf(rest, "%63s %n", w.p, &at) == 1);

@@ -19,7 +19,7 @@
  *	resize KIB               another size for the log
  *	grow KIB                 another size for the volume
  *	trim                     all free space goes back to the device
- *	advance                  mark, write-back, and what was freed is free
+ *	settle                   mark, write-back, and what was freed is free
  *	lap BYTES                the log goes on until so many are left of its lap
  *
  * Statements are separated by ';'.  Paths have no leading slash; the root is ".".

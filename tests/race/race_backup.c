@@ -15,6 +15,7 @@
 #include "fsck/session.h"
 #include "tests/lib/backup_load.h"
 #include "tests/lib/scratch.h"
+#include "tests/lib/scratch_file.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -67,16 +68,6 @@ static void yield_at(const char *point)
 		sched_yield();
 }
 
-static int temporary_file(void)
-{
-	char path[] = "/tmp/blinkfs-race-backup.XXXXXX";
-	int fd = mkstemp(path);
-
-	if (fd < 0 || unlink(path) != 0)
-		fail("temporary file", -errno);
-	return fd;
-}
-
 struct link {
 	int fd;
 	struct disk_backup_header head;
@@ -89,7 +80,7 @@ static void take(struct rig *rig, struct backup_load *load, struct link *link,
 	struct backup_params params = {0};
 	struct backup_progress result;
 
-	link->fd = temporary_file();
+	link->fd = scratch_file_unnamed();
 	params.fd = link->fd;
 	if (base) {
 		params.since = le64_get(base->head.lsn);
@@ -216,26 +207,16 @@ static void check_moment(struct backup_load *load, const struct link *full, cons
 	rig_close(&rig);
 }
 
-static void clear_dir(const char *dir)
-{
-	char command[128];
-
-	snprintf(command, sizeof(command), "rm -rf %s", dir);
-	if (system(command) != 0)
-		fail("rm", 0);
-}
-
 /* A full backup, then the archive of the log: over deaths of the server and clean mounts. */
 static void archived(uint64_t seed)
 {
-	char dir[] = "/tmp/blinkfs-race-archive.XXXXXX";
+	char dir[SCRATCH_PATH_BYTES];
 	struct moment moment[MOMENTS];
 	struct backup_load *load;
 	struct link full;
 	struct rig rig;
 
-	if (mkdtemp(dir) == NULL)
-		fail("directory", -errno);
+	scratch_dir(dir);
 	rig_open_archived(&rig, VOLUME_BYTES, 4096, true, dir);
 	load = backup_load_new(&rig, seed);
 	backup_load_start(load);
@@ -261,7 +242,7 @@ static void archived(uint64_t seed)
 	close(full.fd);
 	backup_load_free(load);
 	rig_close(&rig);
-	clear_dir(dir);
+	scratch_dir_remove(dir);
 }
 
 int main(int argc, char **argv)

@@ -8,12 +8,12 @@
  * the volume is whole, also after the next mount, and the same comes out of the chain of
  * backups, and of the first one with the archive.
  */
-#include "engine/backup.h"
 #include "engine/base/message.h"
 #include "engine/grow.h"
-#include "engine/restore.h"
 #include "engine/space.h"
+#include "tests/lib/file_load.h"
 #include "tests/lib/scratch.h"
+#include "tests/lib/scratch_file.h"
 #include "tests/lib/script.h"
 
 #include <errno.h>
@@ -32,19 +32,13 @@ static struct world {
 	struct device *dev;
 	struct volume *volume;
 	struct core *core;
-	unsigned rounds;
-	_Atomic unsigned at_work;
-	char archive[64];
+	struct file_load load;
+	char archive[SCRATCH_PATH_BYTES];
 	int backup[CHAIN_MAX];
 	unsigned backups;
 	lsn_t since;
 	uint64_t grows, resizes, trims, looks;
 } world;
-
-struct worker {
-	struct os_thread thread;
-	unsigned number;
-};
 
 static void open_world(bool background)
 {
@@ -60,30 +54,6 @@ static void open_world(bool background)
 
 	check(volume_open(&world.volume, scratch_keep(world.dev), &options) == 0);
 	check(core_open(&world.core, world.volume) == 0);
-}
-
-static void say(unsigned thread, unsigned round, const char *format)
-{
-	char statement[96];
-
-	snprintf(statement, sizeof(statement), format, thread, round, round);
-	check(script_run(world.core, statement) == 0);
-}
-
-static void work(void *arg)
-{
-	const struct worker *worker = arg;
-	unsigned t = worker->number;
-
-	for (unsigned round = 0; round < world.rounds; round++) {
-		say(t, round, "create d%u/f%u");
-		say(t, round, "write d%u/f%u 0 30000 %u");
-		if (round % 3 == 0)
-			say(t, round, "fsync d%u/f%u");
-		if (round % 4 != 0)
-			say(t, round, "unlink d%u/f%u");
-	}
-	atomic_fetch_sub(&world.at_work, 1);
 }
 
 static bool grow_by(uint64_t bytes)
@@ -102,7 +72,7 @@ static bool grow_by(uint64_t bytes)
 
 static void grow_while_they_work(uint64_t *random)
 {
-	while (atomic_load(&world.at_work) > 0) {
+	while (file_load_works(&world.load)) {
 		char why[LOG_RESIZE_TEXT_BYTES];
 
 		world.grows += grow_by(random_next(random) % (12u << 20));
@@ -119,11 +89,11 @@ static void grow_while_they_work(uint64_t *random)
 static void trim_while_they_work(void *arg)
 {
 	(void)arg;
-	while (atomic_load(&world.at_work) > 0) {
+	while (file_load_works(&world.load)) {
 		struct space_trim job = {.end = UINT64_MAX, .shortest = 1};
 		int rc = 1;
 
-		while (rc > 0 && atomic_load(&world.at_work) > 0) {
+		while (rc > 0 && file_load_works(&world.load)) {
 			rc = space_trim_step(world.volume->space, &job);
 			check(rc >= 0);
 			world.trims += rc;
@@ -136,7 +106,7 @@ static void look_while_they_work(void *arg)
 	uint64_t blocks = 0;
 
 	(void)arg;
-	while (atomic_load(&world.at_work) > 0) {
+	while (file_load_works(&world.load)) {
 		struct statvfs figures;
 
 		check(core_statfs(world.core, VIEW_BASE, &figures) == 0);
@@ -150,59 +120,27 @@ static void look_while_they_work(void *arg)
 
 static void backup(void)
 {
-	char path[] = "/tmp/blinkfs-race-grow.XXXXXX";
-	struct backup_params params = {.fd = mkstemp(path), .since = world.since};
-	struct backup_progress result;
-
-	check(params.fd >= 0 && unlink(path) == 0);
-	check(backup_run(world.volume, &params, &result) == 0);
-	world.backup[world.backups++] = params.fd;
-	world.since = result.lsn;
+	world.backup[world.backups++] = backup_take(world.volume, world.since, &world.since);
 }
 
 static void back_up_while_they_work(void *arg)
 {
 	(void)arg;
-	while (atomic_load(&world.at_work) > 0 && world.backups < CHAIN_MAX - 1)
+	while (file_load_works(&world.load) && world.backups < CHAIN_MAX - 1)
 		backup();
 }
 
 static void restore_and_compare(unsigned backups, bool with_log, const char *expected)
 {
-	struct volume_options options = {.cache_bytes = SCRATCH_CACHE, .no_background = true};
+	const struct backup_source source = {
+		.fd = world.backup, .count = backups, .archive = with_log ? world.archive : NULL};
 	struct device *dev;
-	struct restore *restore;
-	struct volume *volume;
-	struct core *core;
-	char *snapshot;
-	lsn_t lsn;
 
 	check(dev_open_memory(&dev, DEVICE_BYTES) == 0);
-	check(restore_begin(&restore, dev) == 0);
-	for (unsigned i = 0; i < backups; i++)
-		check(restore_apply(restore, world.backup[i], "backup") == 0);
-	check(!with_log || restore_log(restore, world.archive, UINT64_MAX) == 0);
-	check(restore_finish(restore, &lsn) == 0);
-	restore_end(restore);
-	check(volume_open(&volume, dev, &options) == 0);
-	check(core_open(&core, volume) == 0);
-	check(volume->geo.block_count == world.volume->geo.block_count);
-	check(script_run(core, "purge") == 0);
-	check(scratch_problems(volume) == 0);
-	snapshot = core_snapshot(core);
-	check(snapshot != NULL && strcmp(snapshot, expected) == 0);
-	free(snapshot);
-	core_close(core);
-	check(volume_close(volume) == 0);
+	check(backup_compare(&source, dev, NULL, expected) == world.volume->geo.block_count);
 }
 
 /* ------------------------------------------------------------------ the whole */
-
-static void start(struct worker *worker, unsigned number, void (*fn)(void *))
-{
-	worker->number = number;
-	check(os_thread_start(&worker->thread, "race", fn, worker) == 0);
-}
 
 /* So that what the threads write lies in what the volume has gained since the first backup. */
 static void fill_and_grow(void)
@@ -215,23 +153,19 @@ static void fill_and_grow(void)
 
 static void all_at_once(uint64_t seed)
 {
-	struct worker worker[THREADS], trims, looks, backups;
+	void (*const beside[])(void *) = {
+		trim_while_they_work, look_while_they_work, back_up_while_they_work};
+	struct os_thread thread[3];
 	uint64_t random = seed;
 
-	atomic_store(&world.at_work, THREADS);
-	for (unsigned i = 0; i < THREADS; i++) {
-		say(i, 0, "mkdir d%u");
-		start(&worker[i], i, work);
-	}
-	start(&trims, 0, trim_while_they_work);
-	start(&looks, 0, look_while_they_work);
-	start(&backups, 0, back_up_while_they_work);
+	world.load.core = world.core;
+	file_load_start(&world.load);
+	for (unsigned i = 0; i < 3; i++)
+		check(os_thread_start(&thread[i], "race", beside[i], NULL) == 0);
 	grow_while_they_work(&random);
-	for (unsigned i = 0; i < THREADS; i++)
-		os_thread_join(&worker[i].thread);
-	os_thread_join(&trims.thread);
-	os_thread_join(&looks.thread);
-	os_thread_join(&backups.thread);
+	file_load_join(&world.load);
+	for (unsigned i = 0; i < 3; i++)
+		os_thread_join(&thread[i]);
 }
 
 int main(int argc, char **argv)
@@ -243,12 +177,13 @@ int main(int argc, char **argv)
 		.log_bytes = 1u << 20,
 		.uuid = "scratch-volume!",
 	};
-	char *expected, *found, command[128];
+	char *expected, *found;
 
 	message_quiet(LOG_ERR);
-	world.rounds = ROUNDS;
-	strcpy(world.archive, "/tmp/blinkfs-race-grow-archive.XXXXXX");
-	check(mkdtemp(world.archive) != NULL);
+	world.load.threads = THREADS;
+	world.load.rounds = ROUNDS;
+	world.load.bytes = 30000;
+	scratch_dir(world.archive);
 	check(dev_open_memory(&world.dev, DEVICE_BYTES) == 0);
 	check(volume_format(world.dev, &params, NULL) == 0);
 	open_world(true);
@@ -272,8 +207,7 @@ int main(int argc, char **argv)
 	check(volume_close(world.volume) == 0);
 	while (world.backups > 0)
 		close(world.backup[--world.backups]);
-	snprintf(command, sizeof(command), "rm -rf %s", world.archive);
-	check(system(command) == 0);
+	scratch_dir_remove(world.archive);
 	dev_close(world.dev);
 	free(expected);
 	printf("race_grow: %llu growths, %llu resizes, %llu discards, %llu looks\n",

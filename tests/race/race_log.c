@@ -22,6 +22,7 @@
 
 #include "engine/base/os.h"
 #include "engine/format.h"
+#include "tests/lib/scratch_file.h"
 
 #define CAPACITY (64u << 10)
 #define SIZE (CAPACITY + LOG_RECORDS_START)
@@ -256,15 +257,15 @@ static void verify_cuts(uint64_t *random)
 
 static void open_device(bool file)
 {
-	char path[] = "/tmp/race_log.XXXXXX";
+	char path[SCRATCH_PATH_BYTES];
 	int fd;
 
 	if (!file) {
 		check(dev_open_memory(&dev, SIZE) == 0);
 		return;
 	}
-	fd = mkstemp(path);
-	check(fd >= 0 && ftruncate(fd, SIZE) == 0);
+	fd = scratch_file(path);
+	check(ftruncate(fd, SIZE) == 0);
 	close(fd);
 	check(dev_open_file(&dev, path, 0, 0) == 0);
 	unlink(path);

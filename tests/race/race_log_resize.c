@@ -9,12 +9,12 @@
  * is missing in the archive, and the last backup, the first one with the archive, and
  * the volume itself are the same.
  */
-#include "engine/backup.h"
 #include "engine/base/message.h"
 #include "engine/flush.h"
 #include "engine/log_resize.h"
-#include "engine/restore.h"
+#include "tests/lib/file_load.h"
 #include "tests/lib/scratch.h"
+#include "tests/lib/scratch_file.h"
 #include "tests/lib/script.h"
 
 #include <errno.h>
@@ -31,18 +31,12 @@ static struct world {
 	struct device *dev, *log;
 	struct volume *volume;
 	struct core *core;
-	unsigned rounds;
-	_Atomic unsigned at_work;
+	struct file_load load;
 	_Atomic uint64_t resizes;
 	char *archive;           /* NULL: none, and no backups */
 	int first_backup, last_backup;
 	uint64_t backups;
 } world;
-
-struct worker {
-	struct os_thread thread;
-	unsigned number;
-};
 
 static void open_world(bool scrub, bool background)
 {
@@ -61,33 +55,9 @@ static void open_world(bool scrub, bool background)
 	check(core_open(&world.core, world.volume) == 0);
 }
 
-static void say(unsigned thread, unsigned round, const char *format)
-{
-	char statement[96];
-
-	snprintf(statement, sizeof(statement), format, thread, round, round);
-	check(script_run(world.core, statement) == 0);
-}
-
-static void work(void *arg)
-{
-	const struct worker *worker = arg;
-	unsigned t = worker->number;
-
-	for (unsigned round = 0; round < world.rounds; round++) {
-		say(t, round, "create d%u/f%u");
-		say(t, round, "write d%u/f%u 0 9000 %u");
-		if (round % 3 == 0)
-			say(t, round, "fsync d%u/f%u");
-		if (round % 4 != 0)
-			say(t, round, "unlink d%u/f%u");
-	}
-	atomic_fetch_sub(&world.at_work, 1);
-}
-
 static void resize_while_they_work(uint64_t *random)
 {
-	while (atomic_load(&world.at_work) > 0) {
+	while (file_load_works(&world.load)) {
 		uint64_t kib = 512 + random_next(random) % (world.log ? 1500 : 1200);
 		char why[LOG_RESIZE_TEXT_BYTES];
 		int rc = log_resize(world.volume, kib * 1024, why);
@@ -103,73 +73,44 @@ static void resize_while_they_work(uint64_t *random)
 
 static int backup(void)
 {
-	char path[] = "/tmp/blinkfs-race-log-resize.XXXXXX";
-	struct backup_params params = {.fd = mkstemp(path)};
-	struct backup_progress result;
+	lsn_t lsn;
 
-	check(params.fd >= 0 && unlink(path) == 0);
-	check(backup_run(world.volume, &params, &result) == 0);
 	world.backups++;
-	return params.fd;
+	return backup_take(world.volume, 0, &lsn);
 }
 
 static void back_up_while_they_work(void *arg)
 {
 	(void)arg;
-	while (atomic_load(&world.at_work) > 0)
+	while (file_load_works(&world.load))
 		close(backup());
 }
 
 static void restore_and_compare(int fd, bool with_log, const char *expected)
 {
-	struct volume_options options = {.cache_bytes = SCRATCH_CACHE, .no_background = true};
+	const struct backup_source source = {
+		.fd = &fd, .count = 1, .archive = with_log ? world.archive : NULL};
 	struct device *dev, *log = NULL;
-	struct restore *restore;
-	struct volume *volume;
-	struct core *core;
-	char *snapshot;
-	lsn_t lsn;
 
 	check(dev_open_memory(&dev, VOLUME_BYTES) == 0);
-	check(restore_begin(&restore, dev) == 0);
-	if (world.log) {
-		check(dev_open_memory(&log, LOG_ROOM) == 0);
-		restore_log_to(restore, log, NULL);
-	}
-	check(restore_apply(restore, fd, "backup") == 0);
-	check(!with_log || restore_log(restore, world.archive, UINT64_MAX) == 0);
-	check(restore_finish(restore, &lsn) == 0);
-	restore_end(restore);
-	options.log_dev = log;
-	check(volume_open(&volume, dev, &options) == 0);
-	check(core_open(&core, volume) == 0);
-	check(script_run(core, "purge") == 0);
-	check(scratch_problems(volume) == 0);
-	snapshot = core_snapshot(core);
-	check(snapshot != NULL && strcmp(snapshot, expected) == 0);
-	free(snapshot);
-	core_close(core);
-	check(volume_close(volume) == 0);
+	check(!world.log || dev_open_memory(&log, LOG_ROOM) == 0);
+	backup_compare(&source, dev, log, expected);
 	close(fd);
 }
 
 static void archive_begin_world(void)
 {
-	static char dir[64];
+	static char dir[SCRATCH_PATH_BYTES];
 
-	strcpy(dir, "/tmp/blinkfs-race-log-resize-archive.XXXXXX");
-	check(mkdtemp(dir) != NULL);
+	scratch_dir(dir);
 	world.archive = dir;
 }
 
 static void archive_end_world(const char *expected)
 {
-	char command[128];
-
 	restore_and_compare(world.last_backup, false, expected);
 	restore_and_compare(world.first_backup, true, expected);
-	snprintf(command, sizeof(command), "rm -rf %s", world.archive);
-	check(system(command) == 0);
+	scratch_dir_remove(world.archive);
 }
 
 static void judge(void)
@@ -181,7 +122,7 @@ static void judge(void)
 	for (char *at = snapshot; (at = strchr(at, '\n')) != NULL; at++)
 		lines++;
 	/* Those of every fourth round, and the directories. */
-	check(lines >= THREADS * ((world.rounds + 3) / 4));
+	check(lines >= THREADS * ((world.load.rounds + 3) / 4));
 	free(snapshot);
 	check(flush_everything(world.volume->flusher) == 0);
 }
@@ -195,13 +136,14 @@ static void run(bool external, bool scrub, bool archived, uint64_t seed)
 		.uuid = "scratch-volume!",
 		.log_uuid = "scratch-its-log",
 	};
-	struct worker worker[THREADS];
 	struct os_thread backups;
 	uint64_t random = seed;
 	char *end_state;
 
 	/* Backups hold what is freed: all that is ever written has to fit. */
-	world = (struct world){.rounds = archived ? ROUNDS : ROUNDS * test_scale()};
+	world = (struct world){.load = {
+		.threads = THREADS, .rounds = archived ? ROUNDS : ROUNDS * test_scale(),
+		.bytes = 9000}};
 	check(dev_open_memory(&world.dev, VOLUME_BYTES) == 0);
 	if (external)
 		check(dev_open_memory(&world.log, LOG_ROOM) == 0);
@@ -212,17 +154,12 @@ static void run(bool external, bool scrub, bool archived, uint64_t seed)
 	open_world(scrub, true);
 	if (archived)
 		world.first_backup = backup();
-	atomic_store(&world.at_work, THREADS);
-	for (unsigned i = 0; i < THREADS; i++) {
-		worker[i].number = i;
-		say(i, 0, "mkdir d%u");
-		check(os_thread_start(&worker[i].thread, "work", work, &worker[i]) == 0);
-	}
+	world.load.core = world.core;
+	file_load_start(&world.load);
 	if (archived)
 		check(os_thread_start(&backups, "backups", back_up_while_they_work, NULL) == 0);
 	resize_while_they_work(&random);
-	for (unsigned i = 0; i < THREADS; i++)
-		os_thread_join(&worker[i].thread);
+	file_load_join(&world.load);
 	if (archived) {
 		char why[LOG_RESIZE_TEXT_BYTES];
 

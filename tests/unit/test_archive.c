@@ -10,6 +10,7 @@
 #include "engine/restore.h"
 #include "tests/lib/backup_load.h"
 #include "tests/lib/scratch.h"
+#include "tests/lib/scratch_file.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -23,7 +24,7 @@
 
 #define VOLUME_BYTES (16u << 20)
 
-static char dir[] = "/tmp/blinkfs-test-archive.XXXXXX";
+static char dir[SCRATCH_PATH_BYTES];
 static struct rig rig;
 static struct backup_load *load;
 static struct rlimit file_limit;
@@ -33,19 +34,16 @@ static void setup(void)
 	message_quiet(LOG_CRIT);
 	signal(SIGXFSZ, SIG_IGN);
 	cr_assert_eq(getrlimit(RLIMIT_FSIZE, &file_limit), 0);
-	cr_assert_not_null(mkdtemp(dir));
+	scratch_dir(dir);
 	rig_open_archived(&rig, VOLUME_BYTES, 4096, false, dir);
 	load = backup_load_new(&rig, 11);
 }
 
 static void teardown(void)
 {
-	char command[128];
-
 	backup_load_free(load);
 	rig_close(&rig);
-	snprintf(command, sizeof(command), "rm -rf %s", dir);
-	cr_assert_eq(system(command), 0);
+	scratch_dir_remove(dir);
 }
 
 TestSuite(archive, .init = setup, .fini = teardown);
@@ -137,13 +135,9 @@ Test(archive, log_is_held_until_it_is_archived)
 
 static int backup(void)
 {
-	struct backup_params params = {0};
+	struct backup_params params = {.fd = scratch_file_unnamed()};
 	struct backup_progress result;
-	char path[] = "/tmp/blinkfs-test-archive-backup.XXXXXX";
 
-	params.fd = mkstemp(path);
-	cr_assert_geq(params.fd, 0);
-	cr_assert_eq(unlink(path), 0);
 	cr_assert_eq(backup_run(rig.volume, &params, &result), 0);
 	return params.fd;
 }
@@ -241,20 +235,20 @@ Test(archive, freed_blocks_come_back)
 	}
 }
 
-static void newest_part(char path[256], const char *suffix)
+static void newest_part(char path[512], const char *suffix)
 {
 	struct archive_list files;
 
 	list(&files);
 	cr_assert(files.count > 0 && files.file[files.count - 1].part);
-	snprintf(path, 256, "%s/%s%s", dir, files.file[files.count - 1].name, suffix);
+	snprintf(path, 512, "%s/%s%s", dir, files.file[files.count - 1].name, suffix);
 	archive_list_free(&files);
 }
 
 /* What a crash may leave behind what was synced: any bytes, or less of what was not. */
 static void crash_with(const char *suffix, const void *garbage, size_t len, bool cut_all)
 {
-	char path[256];
+	char path[512];
 	struct stat st;
 	int fd;
 
@@ -331,7 +325,7 @@ Test(archive, mount_without_it_is_a_gap)
 Test(archive, damaged_contents_end_the_replay)
 {
 	struct archive_list files;
-	char path[256];
+	char path[512];
 	int fd = backup(), file;
 	uint8_t byte = 0;
 

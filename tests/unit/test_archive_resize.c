@@ -13,6 +13,7 @@
 #include "engine/restore.h"
 #include "tests/lib/backup_load.h"
 #include "tests/lib/scratch.h"
+#include "tests/lib/scratch_file.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -27,15 +28,14 @@
 #define KIB 1024u
 #define HOME (1024u * KIB) /* the rig's */
 
-static char base[] = "/tmp/blinkfs-test-archive-resize.XXXXXX";
-static char dir[64];
+static char base[SCRATCH_PATH_BYTES], dir[SCRATCH_PATH_BYTES + 16];
 static struct rig rig;
 static struct backup_load *load;
 static char why[LOG_RESIZE_TEXT_BYTES];
 
 static void shell(const char *command)
 {
-	char line[256];
+	char line[512];
 
 	snprintf(line, sizeof(line), "cd %s && %s", base, command);
 	cr_assert_eq(system(line), 0, "%s", line);
@@ -44,7 +44,7 @@ static void shell(const char *command)
 static void setup(void)
 {
 	message_quiet(LOG_CRIT);
-	cr_assert_not_null(mkdtemp(base));
+	scratch_dir(base);
 	snprintf(dir, sizeof(dir), "%s/archive", base);
 	shell("mkdir archive");
 	rig_open_archived(&rig, VOLUME_BYTES, 4096, false, dir);
@@ -55,8 +55,7 @@ static void teardown(void)
 {
 	backup_load_free(load);
 	rig_close(&rig);
-	shell("rm -rf *");
-	cr_assert_eq(rmdir(base), 0);
+	scratch_dir_remove(base);
 }
 
 TestSuite(archive_resize, .init = setup, .fini = teardown);
@@ -96,19 +95,9 @@ static unsigned gaps(void)
 	return count;
 }
 
-static int temporary_file(void)
-{
-	char path[] = "/tmp/blinkfs-test-archive-resize-backup.XXXXXX";
-	int fd = mkstemp(path);
-
-	cr_assert_geq(fd, 0);
-	cr_assert_eq(unlink(path), 0);
-	return fd;
-}
-
 static int backup(void)
 {
-	struct backup_params params = {.fd = temporary_file()};
+	struct backup_params params = {.fd = scratch_file_unnamed()};
 	struct backup_progress result;
 
 	cr_assert_eq(backup_run(rig.volume, &params, &result), 0);

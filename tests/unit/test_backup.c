@@ -9,6 +9,7 @@
 #include "fsck/session.h"
 #include "tests/lib/backup_load.h"
 #include "tests/lib/scratch.h"
+#include "tests/lib/scratch_file.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -35,16 +36,6 @@ static void teardown(void)
 	rig_close(&rig);
 }
 
-static int temporary_file(void)
-{
-	char path[] = "/tmp/blinkfs-test-backup.XXXXXX";
-	int fd = mkstemp(path);
-
-	cr_assert_geq(fd, 0);
-	cr_assert_eq(unlink(path), 0);
-	return fd;
-}
-
 static struct disk_backup_header header_of(int fd)
 {
 	struct disk_backup_header head;
@@ -55,7 +46,7 @@ static struct disk_backup_header header_of(int fd)
 
 static int take(int base_fd, struct backup_progress *result)
 {
-	struct backup_params params = {.fd = temporary_file()};
+	struct backup_params params = {.fd = scratch_file_unnamed()};
 
 	if (base_fd >= 0) {
 		struct disk_backup_header base = header_of(base_fd);
@@ -315,7 +306,8 @@ Test(backup, given_up_anywhere_holds_nothing)
 
 	backup_load_step(load, 400);
 	for (unsigned looks = 0;; looks += 7) {
-		struct backup_params params = {.fd = temporary_file(), .cancelled = cancel_at};
+		struct backup_params params = {
+			.fd = scratch_file_unnamed(), .cancelled = cancel_at};
 		int rc;
 
 		looks_left = looks;
@@ -341,7 +333,7 @@ Test(backup, full_target_is_an_error_and_holds_nothing)
 	backup_load_step(load, 400);
 	cr_assert_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
 	for (rlim_t room = 4096;; room = room * 3 / 2) {
-		struct backup_params params = {.fd = temporary_file()};
+		struct backup_params params = {.fd = scratch_file_unnamed()};
 		int rc;
 
 		limit.rlim_cur = room;

@@ -5,6 +5,7 @@
 #include "engine/restore.h"
 #include "engine/tree.h"
 #include "tests/lib/scratch.h"
+#include "tests/lib/scratch_file.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -77,12 +78,9 @@ static void lower(const char *point)
 
 static int backup(void)
 {
-	char path[] = "/tmp/blinkfs-test-backup-root.XXXXXX";
-	struct backup_params params = {.fd = mkstemp(path)};
+	struct backup_params params = {.fd = scratch_file_unnamed()};
 	struct backup_progress result;
 
-	cr_assert_geq(params.fd, 0);
-	cr_assert_eq(unlink(path), 0);
 	os_linux_set_point_handler(lower);
 	cr_assert_eq(backup_run(volume, &params, &result), 0, "%s, %u", wanted_point, wanted_pass);
 	os_linux_set_point_handler(NULL);

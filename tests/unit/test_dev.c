@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "engine/base/os.h"
 #include "engine/dev/device.h"
+#include "tests/lib/scratch_file.h"
 #include "tests/unit/dev_random.h"
 
 #include <criterion/criterion.h>
@@ -23,15 +24,12 @@
 
 #define FILE_BYTES (2u << 20)
 
-static char file_path[64];
+static char file_path[SCRATCH_PATH_BYTES];
 
 static void make_file(void)
 {
-	int fd;
+	int fd = scratch_file(file_path);
 
-	snprintf(file_path, sizeof(file_path), "/tmp/test_dev.XXXXXX");
-	fd = mkstemp(file_path);
-	cr_assert_geq(fd, 0);
 	cr_assert_eq(ftruncate(fd, FILE_BYTES), 0);
 	close(fd);
 }
@@ -329,10 +327,10 @@ Test(file, waits_for_predecessor)
 Test(file, what_cannot_be_opened)
 {
 	struct device *dev;
-	char fifo[80];
+	char fifo[SCRATCH_PATH_BYTES + 8];
 
 	cr_assert_eq(dev_open_file(&dev, "/nonexistent", 0, 0), -ENOENT);
-	cr_assert_eq(dev_open_file(&dev, "/tmp", 0, 0), -EISDIR);
+	cr_assert_eq(dev_open_file(&dev, scratch_folder(), 0, 0), -EISDIR);
 	cr_assert_eq(dev_open_file(&dev, "/dev/null", 0, 0), -EINVAL);
 	snprintf(fifo, sizeof(fifo), "%s.fifo", file_path);
 	cr_assert_eq(mkfifo(fifo, 0600), 0);

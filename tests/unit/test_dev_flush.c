@@ -2,6 +2,7 @@
  * INV-DEV-6: what a device counts as flushed is durable.
  */
 #include "engine/dev/device.h"
+#include "tests/lib/scratch_file.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -124,12 +125,12 @@ Test(dev_flush, begins_when_there_is_something_and_covers_what_was_before)
 
 Test(dev_flush, of_a_file_beside_writes_to_another)
 {
-	char path[] = "/tmp/blinkfs-test-flush.XXXXXX", byte = 'x';
-	int fd = mkstemp(path);
+	char path[SCRATCH_PATH_BYTES], byte = 'x';
+	int fd = scratch_file(path);
 	struct dev_flush under_way;
 	struct device *file;
 
-	cr_assert(fd >= 0 && ftruncate(fd, 8192) == 0);
+	cr_assert_eq(ftruncate(fd, 8192), 0);
 	close(fd);
 	cr_assert_eq(dev_open_file(&file, path, 0, 0), 0);
 	for (unsigned i = 0; i < 40; i++) {
@@ -148,11 +149,11 @@ Test(dev_flush, of_a_file_beside_writes_to_another)
 
 Test(dev_flush, the_size_of_a_file_changes)
 {
-	char path[] = "/tmp/blinkfs-test-flush.XXXXXX", byte = 'x';
-	int fd = mkstemp(path);
+	char path[SCRATCH_PATH_BYTES], byte = 'x';
+	int fd = scratch_file(path);
 	struct device *file;
 
-	cr_assert(fd >= 0 && ftruncate(fd, 8192) == 0);
+	cr_assert_eq(ftruncate(fd, 8192), 0);
 	close(fd);
 	cr_assert_eq(dev_open_file(&file, path, 0, 0), 0);
 	cr_assert_eq(dev_write(file, &byte, 1, 9000), -EIO);

@@ -5,6 +5,7 @@
 #include "engine/base/error.h"
 #include "engine/base/os.h"
 #include "engine/dev/device.h"
+#include "tests/lib/scratch_file.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -21,16 +22,14 @@
 #define REGION (256u << 10) /* where lanes and maps begin */
 #define REGION_BYTES (128u << 10)
 
-static char file_path[64];
+static char file_path[SCRATCH_PATH_BYTES];
 static _Alignas(BLOCK) uint8_t block[2 * BLOCK], back[2 * BLOCK];
 
 static struct device *open_file(const char *folder)
 {
 	struct device *dev;
-	int fd;
+	int fd = scratch_file_in(folder, file_path);
 
-	snprintf(file_path, sizeof(file_path), "%s/test_dev_ways.XXXXXX", folder);
-	fd = mkstemp(file_path);
 	if (fd < 0)
 		cr_skip_test("%s cannot be used", folder);
 	cr_assert_eq(ftruncate(fd, BYTES), 0);
@@ -159,7 +158,7 @@ Test(lane, writes_arrive_where_the_device_reads_them)
 	const unsigned ways[] = {LANE_DIRECT, LANE_DIRECT | LANE_DSYNC};
 
 	for (size_t i = 0; i < array_count(ways); i++) {
-		struct device *dev = open_file("/tmp");
+		struct device *dev = open_file(scratch_folder());
 		struct device *lane = open_lane(dev, ways[i]);
 		struct dev_request batch[2];
 
@@ -186,7 +185,7 @@ Test(lane, writes_arrive_where_the_device_reads_them)
 
 Test(lane, must_be_direct_and_aligned)
 {
-	struct device *dev = open_file("/tmp");
+	struct device *dev = open_file(scratch_folder());
 	struct device *lane;
 
 	cr_assert_eq(dev_open_lane(&lane, dev, 0, REGION, REGION_BYTES), -EOPNOTSUPP);
@@ -212,7 +211,7 @@ static int try_open(void)
 /* What is in flight through a lane keeps its description, and that keeps the volume locked. */
 Test(lane, inv_rec_2_the_lock_moves_along)
 {
-	struct device *dev = open_file("/tmp");
+	struct device *dev = open_file(scratch_folder());
 	struct device *lane = open_lane(dev, LANE_DIRECT);
 	struct device *again;
 
@@ -230,7 +229,7 @@ Test(lane, inv_rec_2_the_lock_moves_along)
 /* What other descriptions have written, past the cache; the lock stays where it is. */
 Test(lane, reads_only)
 {
-	struct device *dev = open_file("/tmp");
+	struct device *dev = open_file(scratch_folder());
 	struct device *lane;
 
 	cr_assert_eq(dev_open_lane(&lane, dev, LANE_DIRECT | LANE_READ, 0, 0), 0);
@@ -284,7 +283,7 @@ static void write_beside_flush(struct device *dev)
 
 Test(lane, beside_a_flush)
 {
-	struct device *dev = open_file("/tmp");
+	struct device *dev = open_file(scratch_folder());
 
 	write_beside_flush(dev);
 	close_file(dev);
@@ -295,7 +294,7 @@ Test(lane, beside_a_flush)
 
 Test(lane, beside_a_flush_without_ring)
 {
-	struct device *dev = open_file("/tmp");
+	struct device *dev = open_file(scratch_folder());
 	int last = dup(STDERR_FILENO);
 	struct rlimit limit = {.rlim_cur = (rlim_t)last + 1, .rlim_max = (rlim_t)last + 1};
 
@@ -382,7 +381,7 @@ static void use_map(struct device *dev)
 
 Test(map, of_a_file)
 {
-	struct device *dev = open_file("/tmp");
+	struct device *dev = open_file(scratch_folder());
 
 	use_map(dev);
 	close_file(dev);

@@ -16,7 +16,7 @@
 struct file {
 	struct world world;
 	struct image image;
-	char path[64];
+	char path[SCRATCH_PATH_BYTES];
 	char text[200000];
 };
 

@@ -290,7 +290,7 @@ struct file {
 	struct world world;
 	struct image image;
 	struct output out;
-	char path[64];
+	char path[SCRATCH_PATH_BYTES];
 };
 
 static struct file *file_make(bool crashed)

@@ -7,6 +7,7 @@
 #include "fsck/lost_superblock.h"
 #include "tests/lib/hoard.h"
 #include "tests/lib/scratch.h"
+#include "tests/lib/scratch_file.h"
 #include "tests/lib/script.h"
 
 #include <criterion/criterion.h>
@@ -208,14 +209,13 @@ Test(grow, of_a_full_volume)
 
 Test(grow, a_file_is_extended_and_measured)
 {
-	char path[] = "/tmp/test_grow.XXXXXX";
-	int fd = mkstemp(path);
+	char path[SCRATCH_PATH_BYTES];
+	int fd = scratch_file(path);
 	const struct volume_options options = {.cache_bytes = SCRATCH_CACHE, .no_background = true};
 	const struct format_params params = {
 		.size_bytes = 8 * MIB, .page_size = SCRATCH_PAGE, .log_bytes = SCRATCH_LOG};
 	struct stat st;
 
-	cr_assert_geq(fd, 0);
 	cr_assert_eq(ftruncate(fd, 8 * MIB), 0);
 	cr_assert_eq(dev_open_file(&dev, path, 0, 0), 0);
 	cr_assert_eq(volume_format(dev, &params, NULL), 0);

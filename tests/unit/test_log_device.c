@@ -5,6 +5,7 @@
 #include "engine/log_resize.h"
 #include "engine/volume.h"
 #include "tests/lib/scratch.h"
+#include "tests/lib/scratch_file.h"
 #include "tests/lib/script.h"
 
 #include <criterion/criterion.h>
@@ -16,15 +17,13 @@
 
 #define MIB (1u << 20)
 
-static char dir[] = "/tmp/blinkfs-test-log.XXXXXX";
-static char volume_path[64], log_path[64], other_path[64];
+#define PATH_BYTES (SCRATCH_PATH_BYTES + 16)
+static char dir[SCRATCH_PATH_BYTES];
+static char volume_path[PATH_BYTES], log_path[PATH_BYTES], other_path[PATH_BYTES];
 
 static void remove_all(void)
 {
-	unlink(volume_path);
-	unlink(log_path);
-	unlink(other_path);
-	rmdir(dir);
+	scratch_dir_remove(dir);
 }
 
 static void make_file(const char *path, off_t size)
@@ -59,7 +58,7 @@ static void format(const char *volume, const char *log, const char *uuid, const 
 static void set_up(void)
 {
 	message_quiet(LOG_EMERG);
-	cr_assert_not_null(mkdtemp(dir));
+	scratch_dir(dir);
 	snprintf(volume_path, sizeof(volume_path), "%s/volume", dir);
 	snprintf(log_path, sizeof(log_path), "%s/log", dir);
 	snprintf(other_path, sizeof(other_path), "%s/other", dir);

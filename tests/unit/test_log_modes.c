@@ -3,6 +3,7 @@
  * beside the rest.  Power cuts in all of them are in tests/crash.
  */
 #include "tests/lib/log_rig.h"
+#include "tests/lib/scratch_file.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -22,16 +23,14 @@ static struct logrig_seen seen;
 
 /* ------------------------------------------------------------------ files */
 
-static char file_path[64];
+static char file_path[SCRATCH_PATH_BYTES];
 
 /* NULL: that folder is not there, or not of that kind. */
 static struct device *open_file(const char *folder)
 {
 	struct device *dev;
-	int fd;
+	int fd = scratch_file_in(folder, file_path);
 
-	snprintf(file_path, sizeof(file_path), "%s/test_log_modes.XXXXXX", folder);
-	fd = mkstemp(file_path);
 	if (fd < 0)
 		return NULL;
 	cr_assert_eq(ftruncate(fd, FILE_BYTES), 0);
@@ -83,7 +82,7 @@ Test(log_modes, auto_follows_the_medium)
 {
 	struct device *disk = logrig_format(512, LOGRIG_CAPACITY);
 	struct device *pmem = logrig_format_pmem(LOGRIG_CAPACITY);
-	struct device *file = open_file("/tmp");
+	struct device *file = open_file(scratch_folder());
 
 	cr_assert_eq(chosen(disk), LOG_MODE_PWRITE);
 	cr_assert_eq(chosen(pmem), LOG_MODE_MAPPED);
@@ -152,7 +151,7 @@ Test(log_modes, groups_are_padded_to_the_larger_block)
 
 Test(log_modes, the_block_follows_the_medium)
 {
-	struct device *dev = open_file("/tmp");
+	struct device *dev = open_file(scratch_folder());
 	struct log *log = logrig_open(dev, 1, 1);
 
 	cr_assert_eq(log_block_bytes(log), dev->byte_addressable ? 64 : 512);
@@ -213,7 +212,7 @@ Test(log_modes, laps_in_memory)
 
 Test(log_modes, laps_on_a_file)
 {
-	struct device *dev = open_file("/tmp");
+	struct device *dev = open_file(scratch_folder());
 
 	run_all_modes(dev);
 	close_file(dev);
@@ -381,8 +380,8 @@ Test(log_modes, what_is_appended_survives_the_process_on_tmpfs)
 
 Test(log_modes, what_is_appended_survives_the_process_on_a_disk)
 {
-	survive_kill(open_file("/tmp"), true);
-	survive_kill(open_file("/tmp"), false);
+	survive_kill(open_file(scratch_folder()), true);
+	survive_kill(open_file(scratch_folder()), false);
 }
 
 /* INV-LOG-3: what the leader of a group fills in is copied when it is filled in, not before. */
