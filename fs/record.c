@@ -265,6 +265,17 @@ static unsigned flags_of(const struct record *r)
 	       (r->flags & INODE_NOATIME ? CORE_FLAG_NOATIME : 0);
 }
 
+/*
+ * Contents that lie in the record take no block; but tar, for one, takes a file of no
+ * blocks for one hole without looking, so they count as what they would fill.
+ */
+static uint64_t blocks_512_of(const struct record *r)
+{
+	bool has_inline = S_ISREG(r->mode) && r->flags & INODE_INLINE;
+
+	return r->blocks * BLOCK_SECTORS + (has_inline ? (r->tail_len + 511) / 512 : 0);
+}
+
 void record_attr(const struct record *r, uint64_t ino, struct core_attr *attr)
 {
 	*attr = (struct core_attr){
@@ -276,7 +287,7 @@ void record_attr(const struct record *r, uint64_t ino, struct core_attr *attr)
 		.rdev = r->rdev,
 		.flags = flags_of(r),
 		.size = S_ISDIR(r->mode) ? r->entries * DIR_ENTRY_BYTES : r->size,
-		.blocks_512 = r->blocks * BLOCK_SECTORS,
+		.blocks_512 = blocks_512_of(r),
 		.change = r->change,
 		.atime = r->atime,
 		.mtime = r->mtime,

@@ -80,6 +80,7 @@ enum fix_kind {
 	FIX_ENTRIES,    /* ... entries */
 	FIX_XATTRS,     /* ... xattr_count */
 	FIX_BLOCKS,     /* ... blocks */
+	FIX_MODE,       /* ... the permissions in its mode */
 	FIX_PARENT,     /* ... parent */
 	FIX_ORPHAN,     /* inode id: nlink 0 and a purge record */
 	FIX_UNORPHAN,   /* inode id has names: nlink = value, purge record away */

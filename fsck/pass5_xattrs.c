@@ -6,7 +6,9 @@
  *
  * Access control lists are attributes that have to be understood to be of use, so
  * their form is looked at: in the record, entries in the order owner, users,
- * owning group, groups, mask, others.
+ * owning group, groups, mask, others.  The permissions of the inode's mode are those
+ * of its access list: the owner's, the mask's (without one: the owning group's), and
+ * those of others.
  */
 #include "fsck/walk.h"
 
@@ -16,6 +18,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct xattrs_state {
 	struct hash_group group;
@@ -49,14 +52,9 @@ static bool xattr_valid(const struct disk_xattr *xattr, const uint8_t *name, uns
 	return behind == xattr->name_len + length && !le64_get(xattr->lob);
 }
 
-static bool is_acl(const uint8_t *name, unsigned len)
+static bool is_named(const uint8_t *name, unsigned len, const char *wanted)
 {
-	static const char *const names[] = {"system.posix_acl_access", "system.posix_acl_default"};
-
-	for (unsigned i = 0; i < array_count(names); i++)
-		if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0)
-			return true;
-	return false;
+	return strlen(wanted) == len && memcmp(wanted, name, len) == 0;
 }
 
 /* How many of each: 1, any, 1, any, at most one, 1; a mask where there is "any". */
@@ -78,6 +76,42 @@ static bool acl_valid(const uint8_t *bytes, uint32_t len)
 	}
 	return found[0] == 1 && found[2] == 1 && found[5] == 1 && found[4] <= 1 &&
 	       (found[4] == 1 || found[1] + found[3] == 0);
+}
+
+static uint32_t acl_permissions(const uint8_t *bytes, uint32_t len)
+{
+	uint32_t owner = 0, group = 0, others = 0;
+
+	for (const uint8_t *entry = bytes + 4; entry < bytes + len; entry += 8) {
+		if (entry[0] == 0x01)
+			owner = entry[2];
+		else if (entry[0] == 0x04 || entry[0] == 0x10) /* the mask comes later */
+			group = entry[2];
+		else if (entry[0] == 0x20)
+			others = entry[2];
+	}
+	return owner << 6 | group << 3 | others;
+}
+
+static void look_at_acl(struct walk *w, const struct inode_note *note, const struct fsck_fix *drop,
+			const uint8_t *name, const struct disk_xattr *xattr, uint64_t ino)
+{
+	const uint8_t *bytes = name + xattr->name_len;
+	bool is_access = is_named(name, xattr->name_len, "system.posix_acl_access");
+	uint32_t len = le32_get(xattr->value_len), wanted;
+
+	if (!is_access && !is_named(name, xattr->name_len, "system.posix_acl_default"))
+		return;
+	if (drop->id || !acl_valid(bytes, len)) {
+		problem_edit(w, FSCK_XATTR_ACL, drop, "inode %" PRIu64 ", %s", ino,
+			     hash_group_text(&w->xattrs->group, name, xattr->name_len));
+		return;
+	}
+	wanted = acl_permissions(bytes, len);
+	if (is_access && note && (note->mode & ACCESSPERMS) != wanted)
+		problem_fix(w, FSCK_XATTR_ACL_MODE, FIX_MODE, ino, wanted,
+			    "inode %" PRIu64 ": %03o instead of %03o", ino,
+			    (unsigned)note->mode & ACCESSPERMS, wanted);
 }
 
 static int remember_lob(struct walk *w, uint64_t ino, uint64_t suffix,
@@ -124,10 +158,7 @@ int pass5_xattr(struct walk *w, const struct raw_entry *entry)
 	if (!hash_group_add(&w->xattrs->group, ino, suffix >> 7, name, xattr.name_len))
 		problem_edit(w, FSCK_XATTR_TWICE, &fix, "inode %" PRIu64 ", %s", ino,
 			     hash_group_text(&w->xattrs->group, name, xattr.name_len));
-	if (is_acl(name, xattr.name_len) &&
-	    (fix.id || !acl_valid(name + xattr.name_len, le32_get(xattr.value_len))))
-		problem_edit(w, FSCK_XATTR_ACL, &fix, "inode %" PRIu64 ", %s", ino,
-			     hash_group_text(&w->xattrs->group, name, xattr.name_len));
+	look_at_acl(w, note, &fix, name, &xattr, ino);
 	fix.kind = FIX_RENAME;
 	if (suffix >> 7 != raw_name_hash(&w->raw, name, xattr.name_len))
 		problem_edit(w, FSCK_XATTR_HASH, &fix, "inode %" PRIu64 ", %s: key %#" PRIx64, ino,

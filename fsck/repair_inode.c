@@ -270,6 +270,10 @@ static int stage_fix(struct mtr *m, void *arg)
 	case FIX_BLOCKS:
 		inode->blocks = le64_make(fix->value);
 		break;
+	case FIX_MODE:
+		inode->mode = le32_make((le32_get(inode->mode) & ~ACCESSPERMS) |
+					(uint32_t)fix->value);
+		break;
 	case FIX_PARENT:
 		inode->parent = le64_make(fix->value);
 		break;

@@ -14,6 +14,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/*
+ * Interrupts whose requests were not held when they came.  Those that are still on
+ * their way to be held are at most as many as there are workers, and each request is
+ * interrupted once; what is older names requests that are gone, and does no harm, since
+ * their numbers do not come again.
+ */
+#define EARLY_MAX (THREADS_MAX / 2) /* -o max_threads */
+
 struct held {
 	struct held *next;
 	bool kill; /* worker_kill() of it */
@@ -32,6 +40,8 @@ struct freeze {
 	bool frozen;                /* [lock: commands] */
 	struct held *first, **last; /* [lock: lock] as they came */
 	unsigned held;              /* [lock: lock] */
+	uint64_t early[EARLY_MAX];  /* [lock: lock] a ring; 0: nothing */
+	unsigned early_next;        /* [lock: lock] */
 };
 
 /* ---------------------------------------------------------- who changes what */
@@ -112,29 +122,6 @@ void freeze_wait_enter(struct freeze *freeze)
 
 /* -------------------------------------------------------------- holding back */
 
-/* False: it may go to work, after all; or there is no memory, and it keeps its thread. */
-static bool hold(struct freeze *freeze, const struct fuse_buf *request)
-{
-	struct held *held = malloc(sizeof(*held) + request->size);
-	bool closed;
-
-	if (!held)
-		return false;
-	*held = (struct held){.kill = worker_kill(), .len = request->size};
-	memcpy(held->request, request->mem, request->size);
-	pthread_mutex_lock(&freeze->lock);
-	closed = atomic_load(&freeze->closed);
-	if (closed) {
-		*freeze->last = held;
-		freeze->last = &held->next;
-		freeze->held++;
-	}
-	pthread_mutex_unlock(&freeze->lock);
-	if (!closed)
-		free(held);
-	return closed;
-}
-
 static uint64_t unique_of(const struct held *held)
 {
 	struct fuse_in_header in;
@@ -143,6 +130,46 @@ static uint64_t unique_of(const struct held *held)
 	return in.unique;
 }
 
+/* Its interrupt has come before it.  Holds the lock. */
+static bool is_given_up_locked(struct freeze *freeze, uint64_t unique)
+{
+	for (unsigned i = 0; i < EARLY_MAX; i++)
+		if (freeze->early[i] == unique) {
+			freeze->early[i] = 0;
+			return true;
+		}
+	return false;
+}
+
+/* False: it may go to work, after all; or there is no memory, and it keeps its thread. */
+static bool hold(struct freeze *freeze, const struct fuse_buf *request)
+{
+	struct held *held = malloc(sizeof(*held) + request->size);
+	bool closed, given_up = false;
+
+	if (!held)
+		return false;
+	*held = (struct held){.kill = worker_kill(), .len = request->size};
+	memcpy(held->request, request->mem, request->size);
+	os_point("freeze:hold");
+	pthread_mutex_lock(&freeze->lock);
+	closed = atomic_load(&freeze->closed);
+	if (closed)
+		given_up = is_given_up_locked(freeze, unique_of(held));
+	if (closed && !given_up) {
+		*freeze->last = held;
+		freeze->last = &held->next;
+		freeze->held++;
+	}
+	pthread_mutex_unlock(&freeze->lock);
+	if (given_up)
+		rawops_refuse(freeze->server, unique_of(held), -EINTR);
+	if (!closed || given_up)
+		free(held);
+	return closed;
+}
+
+/* None: it is noted that it was asked for (INV-FREEZE-4). */
 static struct held *take(struct freeze *freeze, uint64_t unique)
 {
 	struct held *held, **at = &freeze->first;
@@ -156,6 +183,8 @@ static struct held *take(struct freeze *freeze, uint64_t unique)
 		if (!held->next)
 			freeze->last = at;
 		freeze->held--;
+	} else {
+		freeze->early[freeze->early_next++ % EARLY_MAX] = unique;
 	}
 	pthread_mutex_unlock(&freeze->lock);
 	return held;

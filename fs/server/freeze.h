@@ -14,6 +14,9 @@
  * INV-FREEZE-3: while the volume is frozen no thread is in a change, and none is kept
  * by a request that is held: reading goes on, and so does the command that thaws.
  *
+ * INV-FREEZE-4: a request that is held was not interrupted: its interrupt, which another
+ * worker may have read and served before, is remembered until then.
+ *
  * What a read changes besides (its access time) is left out meanwhile: freeze_enter().
  * The kernel holds as many requests as it likes; each is kept as it came, until it is
  * served or its caller is interrupted (EINTR).

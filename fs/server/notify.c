@@ -29,20 +29,13 @@ struct raw_prune_out {
 };
 static_assert(sizeof(struct raw_prune_out) == 16, "as in the protocol");
 
-struct job {
-	fuse_req_t req;
-	fuse_ino_t node;
-	unsigned flags;
-	struct job *next;
-};
-
 struct notifier {
 	struct server *server;
 	struct os_thread thread;
 	struct latch latch;        /* RANK_LEAF */
 	struct waitq wake;         /* the thread: work, or the end */
 	struct waitq sent;         /* who settles */
-	struct job *first, **last; /* [lock: latch] at most one for each worker */
+	struct notifier_job *first, **last; /* [lock: latch] at most one for each worker */
 	bool settled, ending, busy; /* [lock: latch] */
 	bool prune;                 /* wanted [lock: latch] */
 	bool cannot_prune;          /* the thread's own, as what follows */
@@ -52,39 +45,21 @@ struct notifier {
 
 /* --- jobs ---------------------------------------------------------------- */
 
-static int set_flags(struct notifier *n, const struct job *job, bool may_send)
+int notify_write_back(struct server *server, fuse_ino_t node, uint64_t offset, uint64_t len)
 {
-	struct core *core = n->server->core;
-	view_t view = node_view(job->node);
-	struct core_attr attr;
-	int rc = core_getattr(core, view, node_ino(job->node), &attr);
-	unsigned held = CORE_FLAG_IMMUTABLE | CORE_FLAG_APPEND;
+	int rc = fuse_lowlevel_notify_inval_inode(server->session, node, (off_t)offset, (off_t)len);
 
-	if (rc)
-		return rc;
-	if (may_send && S_ISREG(attr.mode) && job->flags & ~attr.flags & held) {
-		rc = fuse_lowlevel_notify_inval_inode(n->server->session, job->node, 0, 0);
-		if (rc && rc != -ENOENT)
-			message(LOG_WARNING, "inode %llu: earlier writes may be refused: %s",
-				(unsigned long long)node_ino(job->node), error_text(rc));
-	}
-	freeze_wait_enter(n->server->freeze);
-	rc = core_set_flags(core, view, node_ino(job->node), job->flags);
-	freeze_leave(n->server->freeze);
-	if (!rc && may_send)
-		(void)!reply_make_attr_stale(n->server, job->node); /* see guard_immutable() */
-	return rc;
+	return rc == -ENOENT ? 0 : rc;
 }
 
-static void finish(struct notifier *n, struct job *job, bool may_send)
+void notifier_hand_over(struct notifier *n, struct notifier_job *job)
 {
-	int rc = set_flags(n, job, may_send);
-
-	if (rc)
-		reply_status(job->req, rc);
-	else
-		fuse_reply_ioctl(job->req, 0, NULL, 0);
-	free(job);
+	job->next = NULL;
+	latch_x(&n->latch);
+	*n->last = job;
+	n->last = &job->next;
+	unlatch_x(&n->latch);
+	waitq_wake_all(&n->wake);
 }
 
 /* --- too many inodes ----------------------------------------------------- */
@@ -144,9 +119,9 @@ static void prune_again(struct notifier *n)
 /* --- the thread ---------------------------------------------------------- */
 
 /* The next job; NULL: there is none.  *prune: nor is that, and this may be done. */
-static struct job *take(struct notifier *n, bool *may_send, bool *prune)
+static struct notifier_job *take(struct notifier *n, bool *may_send, bool *prune)
 {
-	struct job *job;
+	struct notifier_job *job;
 
 	latch_x(&n->latch);
 	job = n->first;
@@ -174,10 +149,10 @@ static void run(void *arg)
 	for (;;) {
 		uint32_t ticket = waitq_ticket(&n->wake);
 		bool may_send, ending, may_prune;
-		struct job *job = take(n, &may_send, &may_prune);
+		struct notifier_job *job = take(n, &may_send, &may_prune);
 
 		if (job)
-			finish(n, job, may_send);
+			job->run(n->server, job, may_send);
 		if (may_prune) {
 			prune(n);
 			prune_again(n);
@@ -244,22 +219,6 @@ void notifier_stop(struct notifier *n)
 void notifier_free(struct notifier *n)
 {
 	free(n);
-}
-
-void notifier_set_flags(struct notifier *n, fuse_req_t req, fuse_ino_t node, unsigned flags)
-{
-	struct job *job = malloc(sizeof(*job));
-
-	if (!job) {
-		reply_status(req, -ENOMEM);
-		return;
-	}
-	*job = (struct job){.req = req, .node = node, .flags = flags};
-	latch_x(&n->latch);
-	*n->last = job;
-	n->last = &job->next;
-	unlatch_x(&n->latch);
-	waitq_wake_all(&n->wake);
 }
 
 void notifier_prune(void *arg)

@@ -19,12 +19,20 @@ void notifier_stop(struct notifier *notifier);
 /* When the core is closed, which may have called notifier_prune() until then. */
 void notifier_free(struct notifier *notifier);
 
+/* The head of a request that the thread answers, with all that it needs. */
+struct notifier_job {
+	/* Answers it and frees the job.  may_send: see INV-NOTIFY-1. */
+	void (*run)(struct server *server, struct notifier_job *job, bool may_send);
+	struct notifier_job *next; /* the notifier's */
+};
+void notifier_hand_over(struct notifier *notifier, struct notifier_job *job);
+
 /*
- * Sets flags (enum core_flags) and answers the request.  Before a file becomes
- * immutable or append-only, what the kernel holds of earlier writes is written.
+ * By a job that may send: has the kernel write what it holds of the range (len 0: to
+ * the end) and forget the rest of it.  0 when it holds nothing at all.
  */
-void notifier_set_flags(struct notifier *notifier, fuse_req_t req, fuse_ino_t node,
-			unsigned flags);
+int notify_write_back(struct server *server, fuse_ino_t node, uint64_t offset,
+		      uint64_t len) must_check;
 
 /*
  * Too many inodes are in memory: has the kernel forget some that it does not use.

@@ -76,6 +76,18 @@ void op_read(fuse_req_t req, fuse_ino_t node, size_t len, off_t offset, struct f
 	fuse_reply_buf(req, buf, done);
 }
 
+/*
+ * The kernel does not keep count of blocks for what it writes back, and would show none
+ * for as long as the file is open: who believes that, as tar does, saves a hole.
+ */
+static bool has_no_blocks(fuse_req_t req, fuse_ino_t node)
+{
+	struct core_attr attr;
+
+	return core_getattr(req_core(req), node_view(node), node_ino(node), &attr) == 0 &&
+	       attr.blocks_512 == 0;
+}
+
 static bool has_suid(fuse_req_t req, fuse_ino_t node)
 {
 	struct core_attr attr;
@@ -131,12 +143,14 @@ void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_
 {
 	unsigned flags = write_flags(req, fi);
 	bool loses_suid = (flags & CORE_WRITE_KILL_SUID) && has_suid(req, node);
+	bool first_blocks;
 	int rc;
 
 	if (node_view(node) == VIEW_CONTROL) {
 		control_write(req, node, buf, len, (uint64_t)offset);
 		return;
 	}
+	first_blocks = fi->writepage && has_no_blocks(req, node);
 	rc = core_write(req_core(req), node_view(node), node_ino(node), (uint64_t)offset, buf, len,
 			flags);
 	if (rc) {
@@ -147,6 +161,8 @@ void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_
 	}
 	if (loses_suid)
 		forget_mode(req, node);
+	else if (first_blocks)
+		(void)!reply_make_attr_stale(req_server(req), node);
 	fuse_reply_write(req, len);
 }
 
@@ -158,20 +174,6 @@ void op_fsync(fuse_req_t req, fuse_ino_t node, int data_only, struct fuse_file_i
 	(void)fi;
 	reply_status(req, core_fsync(req_core(req), is_control ? VIEW_BASE : node_view(node),
 				     is_control ? INO_ROOT : node_ino(node), data_only != 0));
-}
-
-void op_lseek(fuse_req_t req, fuse_ino_t node, off_t offset, int whence, struct fuse_file_info *fi)
-{
-	uint64_t found = 0;
-	int rc;
-
-	(void)fi;
-	rc = core_seek(req_core(req), node_view(node), node_ino(node), (uint64_t)offset, whence,
-		       &found);
-	if (rc)
-		reply_status(req, rc);
-	else
-		fuse_reply_lseek(req, (off_t)found);
 }
 
 void op_copy_file_range(fuse_req_t req, fuse_ino_t node_in, off_t offset_in,

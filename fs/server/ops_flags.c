@@ -2,12 +2,16 @@
  * Flags of inodes, which the kernel asks for when chattr(1) and lsattr(1) ask it.  It
  * has checked who may set them.
  */
+#include "engine/base/error.h"
+#include "engine/base/message.h"
+#include "fs/server/freeze.h"
 #include "fs/server/notify.h"
 #include "fs/server/ops.h"
 #include "fs/server/reply.h"
 
 #include <errno.h>
 #include <linux/fs.h>
+#include <stdlib.h>
 
 static const struct {
 	uint32_t core, fs, extended;
@@ -86,15 +90,62 @@ static int flags_given(bool extended, const void *in, size_t len, unsigned *flag
 	return flags_to_core(xattr.fsx_xflags & ~XFLAGS_OF_KERNEL, true, flags);
 }
 
+/* By the notifier, since what the kernel holds has to be written first. */
+struct flags_job {
+	struct notifier_job job; /* first */
+	fuse_req_t req;
+	fuse_ino_t node;
+	unsigned flags;
+};
+
+static int set_flags_now(struct server *server, const struct flags_job *job, bool may_send)
+{
+	view_t view = node_view(job->node);
+	struct core_attr attr;
+	int rc = core_getattr(server->core, view, node_ino(job->node), &attr);
+	unsigned held = CORE_FLAG_IMMUTABLE | CORE_FLAG_APPEND;
+
+	if (rc)
+		return rc;
+	if (may_send && S_ISREG(attr.mode) && job->flags & ~attr.flags & held) {
+		rc = notify_write_back(server, job->node, 0, 0);
+		if (rc)
+			message(LOG_WARNING, "inode %llu: earlier writes may be refused: %s",
+				(unsigned long long)node_ino(job->node), error_text(rc));
+	}
+	freeze_wait_enter(server->freeze);
+	rc = core_set_flags(server->core, view, node_ino(job->node), job->flags);
+	freeze_leave(server->freeze);
+	if (!rc && may_send)
+		(void)!reply_make_attr_stale(server, job->node); /* see guard_immutable() */
+	return rc;
+}
+
+static void run_flags_job(struct server *server, struct notifier_job *base, bool may_send)
+{
+	struct flags_job *job = (struct flags_job *)base;
+	int rc = set_flags_now(server, job, may_send);
+
+	if (rc)
+		reply_status(job->req, rc);
+	else
+		fuse_reply_ioctl(job->req, 0, NULL, 0);
+	free(job);
+}
+
 static void set_flags(fuse_req_t req, fuse_ino_t node, bool extended, const void *in, size_t len)
 {
+	struct flags_job *job;
 	unsigned flags;
 	int rc = flags_given(extended, in, len, &flags);
 
-	if (rc)
-		reply_status(req, rc);
-	else
-		notifier_set_flags(req_server(req)->notifier, req, node, flags);
+	job = rc ? NULL : malloc(sizeof(*job));
+	if (!job) {
+		reply_status(req, rc ? rc : -ENOMEM);
+		return;
+	}
+	*job = (struct flags_job){{.run = run_flags_job}, req, node, flags};
+	notifier_hand_over(req_server(req)->notifier, &job->job);
 }
 
 bool flags_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, const void *in, size_t in_len,

@@ -242,6 +242,52 @@ static void holes(void)
 	close(fd);
 }
 
+/*
+ * What write() has taken and nobody has synced is data, before, between and behind what
+ * the server has; nothing is closed here, since that would write it back.
+ */
+static void holes_before_write_back(void)
+{
+	static char data[200000];
+	int fd = open("f", O_RDWR | O_CREAT, 0644);
+	ssize_t len = (ssize_t)sizeof(data);
+	off_t page = sysconf(_SC_PAGESIZE), hole;
+
+	memset(data, 'x', sizeof(data));
+	expect(pwrite(fd, data, sizeof(data), 0) == len);
+	expect(lseek(fd, 0, SEEK_DATA) == 0 && lseek(fd, 0, SEEK_HOLE) == len);
+	expect(pwrite(fd, data, sizeof(data), 8 << 20) == len);
+	expect(lseek(fd, 1 << 20, SEEK_DATA) == 8 << 20);
+	expect(pwrite(fd, data, sizeof(data), 4 << 20) == len);
+	expect(pwrite(fd, data, sizeof(data), len) == len);
+	hole = lseek(fd, 0, SEEK_HOLE);
+	expect(hole >= 2 * len && hole < 2 * len + page);
+	expect(lseek(fd, hole, SEEK_DATA) == 4 << 20);
+	expect(lseek(fd, (8 << 20) + 1, SEEK_HOLE) == (8 << 20) + len);
+	expect(pwrite(fd, data, sizeof(data), 16 << 20) == len);
+	expect(lseek(fd, 12 << 20, SEEK_HOLE) == 12 << 20);
+	expect(lseek(fd, 12 << 20, SEEK_DATA) == 16 << 20);
+	expect(close(fd) == 0);
+}
+
+/* No file with contents has no blocks: tar -S would save zeros. */
+static void contents_have_blocks(void)
+{
+	static char data[100000];
+	static const size_t sizes[] = {1, 511, 513, 2048, 2049, sizeof(data)};
+	struct stat st;
+
+	memset(data, 'x', sizeof(data));
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		int fd = open("f", O_RDWR | O_CREAT | O_TRUNC, 0644);
+
+		expect(write(fd, data, sizes[i]) == (ssize_t)sizes[i] && fsync(fd) == 0);
+		expect(fstat(fd, &st) == 0 && st.st_blocks > 0);
+		expect(st.st_blocks * 512 >= (off_t)sizes[i]);
+		expect(close(fd) == 0 && stat("f", &st) == 0 && st.st_blocks > 0);
+	}
+}
+
 static void expect_blocks(int fd, off_t size, blkcnt_t blocks)
 {
 	struct stat st;
@@ -426,6 +472,8 @@ static const struct case_entry cases[] = {
 	{"gap_after_truncate", gap_after_truncate},
 	{"truncate_on_open", truncate_on_open},
 	{"holes", holes},
+	{"holes_before_write_back", holes_before_write_back},
+	{"contents_have_blocks", contents_have_blocks},
 	{"allocated_ranges", allocated_ranges},
 	{"sparse_files", sparse_files},
 	{"time_stamps", time_stamps},

@@ -262,10 +262,23 @@ FAULT(acl_without_mask, 507, REPAIRED)
 	EDIT_INODE(w->small, inode.xattr_count = le32_make(le32_get(inode.xattr_count) + 1));
 }
 
+static void set_permissions(struct image *i, uint64_t ino, uint32_t permissions)
+{
+	EDIT_INODE(ino, inode.mode = le32_make((le32_get(inode.mode) & ~0777u) | permissions));
+}
+
 /* A good one is none: only the count is wrong. */
 FAULT(acl_not_counted, 505, REPAIRED)
 {
 	insert_acl(i, w->small, 0x10);
+	set_permissions(i, w->small, 0774);
+}
+
+FAULT(acl_and_mode, 508, REPAIRED)
+{
+	insert_acl(i, w->small, 0x10);
+	set_permissions(i, w->small, 0754); /* the owning group's, not the mask's */
+	EDIT_INODE(w->small, inode.xattr_count = le32_make(le32_get(inode.xattr_count) + 1));
 }
 
 /* --- purge records ----------------------------------------------------------- */
