@@ -307,6 +307,8 @@ static void step(struct client *c)
 		contest_step(c->world->contest, c);
 	else if (kind < 310)
 		register_step(c->world->reg, c);
+	else if (kind < 330 && c->world->ends)
+		ends_step(c->world->ends, c);
 	else if (kind < 520)
 		crowd_step(c);
 	else

@@ -316,6 +316,8 @@ static void live(struct world *w, uint64_t operations)
 		judge_survivors(w);
 	contest_reopened(w->contest, crashed);
 	register_reopened(w->reg, crashed);
+	if (w->ends)
+		ends_reopened(w->ends, crashed);
 	if (sim_below(w->sim, 4) == 0)
 		check_volume(w);
 	medium_be_ideal(w->medium, false);
@@ -376,6 +378,8 @@ static void begin(struct world *w)
 	}
 	w->contest = contest_new(w);
 	w->reg = register_new(w, make_one(w, "register", S_IFREG));
+	if (!w->climate.may_fill)
+		w->ends = ends_new(w, make_one(w, "ends", S_IFREG));
 	demand(w, core_fsync(w->core, VIEW_BASE, INO_ROOT, false), "fsync");
 	medium_be_ideal(w->medium, false);
 }
@@ -388,6 +392,7 @@ static void end(struct world *w)
 	check_by_fsck(w);
 	contest_free(w->contest);
 	free(w->reg);
+	free(w->ends);
 	medium_free(w->medium);
 	if (w->log_medium)
 		medium_free(w->log_medium);

@@ -16,7 +16,8 @@
  * there wholly or not at all.
  * INV-WORLD-4: names that several clients change at once change in some one order
  * that explains all results (contest.c); a file that several write at once is always
- * one of its versions (register.c).
+ * one of its versions (register.c); of writes to two places of a file nobody sees the
+ * second without the first (ends.c).
  * INV-WORLD-5: a volume that could not be written any more goes on reading, and its
  * changes fail, until it is opened anew.
  * INV-WORLD-6: -EIO, to anybody, has a cause on the medium.
@@ -109,6 +110,7 @@ struct world {
 	uint64_t crowd_dir, contest_dir; /* ino */
 	struct contest *contest;
 	struct reg *reg;
+	struct ends *ends;      /* or NULL, on small volumes */
 	struct client *client[CLIENTS_MAX];
 	uint64_t counter;       /* begins and ends of operations */
 	uint64_t durable;       /* what ended before it cannot be lost */
@@ -161,6 +163,11 @@ void judge_survivors(struct world *world);
 struct reg *register_new(struct world *world, uint64_t ino);
 void register_step(struct reg *reg, struct client *client);
 void register_reopened(struct reg *reg, bool crashed);
+
+/* --- ends.c: see there --- */
+struct ends *ends_new(struct world *world, uint64_t ino);
+void ends_step(struct ends *ends, struct client *client);
+void ends_reopened(struct ends *ends, bool crashed);
 
 /* Runs it; the digest of all that happened. */
 uint64_t world_run(uint64_t seed, uint64_t operations, bool lying_disk, bool verbose,
