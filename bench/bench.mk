@@ -30,7 +30,7 @@ bench: $(BUILD)/bench/lob_bench
 BLINK_BENCH_SOURCES := $(wildcard bench/blink/*.c)
 $(BUILD)/bench/blink_bench: $(call objects_of,$(BLINK_BENCH_SOURCES)) $(BUILD)/libblink.a
 	@mkdir -p $(@D)
-	$(link) $(ENGINE_LIBS)
+	$(link) $(ENGINE_LIBS) -lm
 objects: $(call objects_of,$(BLINK_BENCH_SOURCES))
 bench: $(BUILD)/bench/blink_bench
 -include $(patsubst %.o,%.d,$(call objects_of,$(BLINK_BENCH_SOURCES)))

@@ -80,6 +80,13 @@ int tree_get(struct tree *tree, const void *key, size_t key_len, void *value, si
 	     size_t *len) must_check;
 
 /*
+ * The first entry of [low, high]: its key, and its value as above.  -BE_NOTFOUND: there is
+ * none.  For a few entries of which mostly none or the first is wanted; it copies no leaf.
+ */
+int tree_first(struct tree *tree, const void *low, const void *high, size_t key_len,
+	       struct key *found, void *value, size_t cap, size_t *len) must_check;
+
+/*
  * Cursor.  It works on a private copy of one leaf at a time, so no latch or pin
  * is held between calls, and an entry that exists throughout is seen exactly
  * once, in either direction.  The copy may be stale by the time it is read.

@@ -210,36 +210,84 @@ int tree_locate_leaf(struct tree *tree, const struct key *key, struct frame **ou
 	return tree_locate(tree, key, 0, out);
 }
 
-int tree_get(struct tree *tree, const void *key, size_t key_len, void *value, size_t cap,
-	     size_t *len)
+/* Latched S, until end_reading(). */
+static int begin_reading(struct tree *tree, const struct key *key, struct frame **leaf)
 {
 	struct volume *volume = tree->volume;
-	struct key wanted = key_make(key, key_len);
-	struct page_entry entry;
-	struct frame *leaf;
-	unsigned slot;
-	bool exact;
 	int rc = pool_take_tickets(volume->pool, TREE_READ_TICKETS);
 
 	if (rc)
 		return rc;
 	epoch_enter(&volume->epochs);
-	rc = tree_find(tree, &wanted, 0, &leaf);
+	rc = tree_find(tree, key, 0, leaf);
 	epoch_exit(&volume->epochs);
 	if (rc)
-		goto out;
-	slot = page_lower_bound(leaf->data, wanted.bytes, wanted.len, &exact);
-	if (exact) {
-		page_entry(leaf->data, slot, &entry);
-		*len = entry.value_len;
-		memcpy(value, entry.value, entry.value_len < cap ? entry.value_len : cap);
-	} else {
-		rc = -BE_NOTFOUND;
-	}
-	leave(leaf, LATCH_S);
-out:
-	pool_give_tickets(volume->pool, TREE_READ_TICKETS);
+		pool_give_tickets(volume->pool, TREE_READ_TICKETS);
 	return rc;
+}
+
+static void end_reading(struct tree *tree, struct frame *leaf)
+{
+	leave(leaf, LATCH_S);
+	pool_give_tickets(tree->volume->pool, TREE_READ_TICKETS);
+}
+
+static void copy_value(const void *page, unsigned slot, void *value, size_t cap, size_t *len)
+{
+	struct page_entry entry;
+
+	page_entry(page, slot, &entry);
+	*len = entry.value_len;
+	memcpy(value, entry.value, entry.value_len < cap ? entry.value_len : cap);
+}
+
+int tree_get(struct tree *tree, const void *key, size_t key_len, void *value, size_t cap,
+	     size_t *len)
+{
+	struct key wanted = key_make(key, key_len);
+	struct frame *leaf;
+	unsigned slot;
+	bool exact;
+	int rc = begin_reading(tree, &wanted, &leaf);
+
+	if (rc)
+		return rc;
+	slot = page_lower_bound(leaf->data, wanted.bytes, wanted.len, &exact);
+	if (exact)
+		copy_value(leaf->data, slot, value, cap, len);
+	end_reading(tree, leaf);
+	return exact ? 0 : -BE_NOTFOUND;
+}
+
+int tree_first(struct tree *tree, const void *low, const void *high, size_t key_len,
+	       struct key *found, void *value, size_t cap, size_t *len)
+{
+	struct key at = key_make(low, key_len), end = key_make(high, key_len);
+
+	/* Leaf by leaf, as a cursor does (INV-CURSOR-1). */
+	for (;;) {
+		struct frame *leaf;
+		unsigned slot;
+		bool exact, ends;
+		int rc = begin_reading(tree, &at, &leaf);
+
+		if (rc)
+			return rc;
+		slot = page_lower_bound(leaf->data, at.bytes, at.len, &exact);
+		ends = slot < page_slots(leaf->data) ||
+		       !page_is_left_of(leaf->data, end.bytes, end.len);
+		if (slot < page_slots(leaf->data))
+			page_key(leaf->data, slot, found);
+		if (slot == page_slots(leaf->data) ||
+		    key_compare(found->bytes, found->len, end.bytes, end.len) > 0)
+			rc = -BE_NOTFOUND;
+		else
+			copy_value(leaf->data, slot, value, cap, len);
+		page_high(leaf->data, &at);
+		end_reading(tree, leaf);
+		if (ends)
+			return rc;
+	}
 }
 
 bool tree_page_begins_at(const void *page, const struct tree *tree, unsigned level,

@@ -77,22 +77,36 @@ static void set_found(struct name_entry *entry, const struct dirent_view *d)
 	entry->type = d->type;
 }
 
-/* Nearly every name has collision number 0: one search, no copy of the leaf. */
-static int find_first(struct volume *volume, const char *name, size_t len, struct name_entry *entry)
+/*
+ * Nearly every hash belongs to one name, or to none: one search, no copy of the leaf.
+ * *others: the first entry with this hash is of another name.
+ */
+static int find_first(struct volume *volume, uint64_t parent, uint64_t suffix, const char *name,
+		      size_t len, struct name_entry *entry, bool *others)
 {
-	uint8_t value[DIRENT_BYTES_MAX];
+	uint8_t last[KEY_DIRENT_BYTES], value[DIRENT_BYTES_MAX];
 	struct dirent_view d;
 	size_t value_len;
+	struct key key;
 	int rc;
 
-	rc = tree_get(&volume->index[INDEX_DIRENTS], entry->key, sizeof(entry->key), value,
-		      sizeof(value), &value_len);
+	*others = false;
+	name_key(last, parent, suffix | COLLISION_MASK);
+	rc = tree_first(&volume->index[INDEX_DIRENTS], entry->key, last, sizeof(last), &key, value,
+			sizeof(value), &value_len);
 	if (rc)
 		return rc == -BE_NOTFOUND ? 0 : rc;
+	if (key.len != KEY_DIRENT_BYTES)
+		return corrupt_at(volume, 0, "directory entry", "wrong key length");
 	rc = dirent_decode(volume, value, value_len, &d);
-	if (rc == 0 && is_name(&d, name, len))
+	if (rc)
+		return rc;
+	*others = !is_name(&d, name, len);
+	if (!*others) {
 		set_found(entry, &d);
-	return rc;
+		memcpy(entry->key, key.bytes, sizeof(entry->key));
+	}
+	return 0;
 }
 
 /* All entries with this hash; leaves the lowest free key when the name isn't among them. */
@@ -139,12 +153,13 @@ int name_find(struct volume *volume, uint64_t parent, const char *name, size_t l
 	      struct name_entry *entry)
 {
 	uint64_t suffix = name_suffix(volume, name, len);
+	bool others;
 	int rc;
 
 	*entry = (struct name_entry){.found = false};
 	name_key(entry->key, parent, suffix);
-	rc = find_first(volume, name, len, entry);
-	if (rc || entry->found)
+	rc = find_first(volume, parent, suffix, name, len, entry, &others);
+	if (rc || !others)
 		return rc;
 	return find_all(volume, parent, suffix, name, len, entry);
 }

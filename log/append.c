@@ -441,15 +441,19 @@ static void append_locked(struct log *log, size_t size, struct log_ticket *ticke
 }
 
 /*
- * The flusher raises copy_waits before it looks at the slots for the last time,
- * an appender clears its slot before it looks at copy_waits, both in the single
- * order of seq_cst: one of the two sees the other.
+ * The leader sets copies_wanted before it looks at the slots for the last time,
+ * an appender clears its slot before it looks at copies_wanted, both in the single
+ * order of seq_cst: one of the two sees the other.  Who belongs to a later group wakes
+ * nobody: a leader may wait long for a thread that has lost its processor, and others
+ * append meanwhile.
  */
 void log_slot_copied(struct log *log, struct log_slot *slot)
 {
+	lsn_t start = atomic_load_explicit(&slot->uncopied, memory_order_relaxed);
+
 	atomic_store(&slot->uncopied, LSN_NONE);
 	os_point("log:copied");
-	if (atomic_load(&log->copy_waits))
+	if (start < atomic_load(&log->copies_wanted))
 		waitq_wake_all(&log->copied_queue);
 }
 

@@ -115,15 +115,16 @@ static void group_await_copies(struct log *log, const struct log_group *group)
 	for (unsigned i = 0; i < LOG_COPY_SPINS; i++)
 		if (log_copied_lsn(log, group->end) == group->end)
 			return;
-	atomic_store(&log->copy_waits, 1);
+	atomic_store(&log->copies_wanted, group->end);
 	for (;;) {
 		uint32_t ticket = waitq_ticket(&log->copied_queue);
 
 		if (log_copied_lsn(log, group->end) == group->end)
 			break;
+		os_point("log:copies_missing");
 		waitq_wait(&log->copied_queue, ticket, OS_FOREVER);
 	}
-	atomic_store(&log->copy_waits, 0);
+	atomic_store(&log->copies_wanted, 0);
 }
 
 /* One piece; two or three where the buffer or the log goes round inside the group. */

@@ -4,6 +4,7 @@
  *	main.c     rounds, runs in turns, the report
  *	set.c      volumes filled beforehand, as values; what a run leaves is checked
  *	load.c     threads that insert, and how long each insert took
+ *	open.c     inserts that arrive by a schedule, whether or not those before are done
  *	mixed.c    mixed loads: insert/delete, read/write, a set larger than the pool
  *	serial.c   what of an insert cannot be done by two threads at once (LATCH=timed)
  *
@@ -60,7 +61,9 @@ struct latencies {
 struct run_result {
 	double rate;      /* operations a second */
 	double cpu_us;    /* processor time of one */
-	struct latencies latency;
+	double offered;   /* a second; 0: as many as there can be */
+	double late_us;   /* how long after its arrival an operation began, on average */
+	struct latencies latency; /* with a schedule: since the arrival */
 	uint64_t stats[STAT_COUNT];  /* how much each counter has grown */
 	uint64_t waits[RANK_COUNT];  /* acquisitions of latches that had to sleep */
 };
@@ -76,6 +79,7 @@ struct load {
 	const struct set *set;
 	uint64_t operations;
 	unsigned threads;
+	struct schedule *schedule; /* of as many arrivals; NULL: each when its thread is free */
 };
 
 /* *rows gets what the operations added. */
@@ -85,6 +89,25 @@ int insert_row(struct volume *volume, uint64_t number, unsigned payload);
 int delete_row(struct volume *volume, uint64_t number); /* -BE_NOTFOUND */
 int load_insert(const struct load *load, struct volume *volume, uint64_t number,
 		uint64_t *random); /* the set's inserts, in their order */
+
+/* ------------------------------------------------------------------ open.c */
+
+struct schedule {
+	uint64_t arrivals;
+	double rate;          /* a second */
+	uint64_t *due_ns;     /* after the start */
+	uint64_t start_ns;
+	_Atomic uint64_t next; /* arrival that nobody has taken yet */
+};
+
+/* Exponential intervals; the same ones for the same seed. */
+void schedule_make(struct schedule *schedule, uint64_t arrivals, double rate, uint64_t seed);
+void schedule_free(struct schedule *schedule);
+void schedule_start(struct schedule *schedule);
+/* By each thread that is going to wait. */
+void schedule_join(void);
+/* Takes the next arrival and waits for it; false: there are no more. */
+bool schedule_await(struct schedule *schedule, uint64_t *number, uint64_t *due_ns);
 
 /* ----------------------------------------------------------------- mixed.c */
 

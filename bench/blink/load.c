@@ -1,4 +1,4 @@
-/* Threads that do operations, all beginning at once; each operation is timed. */
+/* Threads that do operations, all beginning at once or by a schedule; each one is timed. */
 #include "bench/blink/blink.h"
 
 #include "engine/mtr.h"
@@ -16,6 +16,7 @@ struct worker {
 	unsigned number;
 	uint32_t *latency_ns; /* of this thread's operations */
 	uint64_t count;
+	uint64_t late_ns; /* all of them together */
 	int64_t rows;
 	struct os_thread thread;
 };
@@ -76,21 +77,50 @@ int load_insert(const struct load *load, struct volume *volume, uint64_t number,
 	return 1;
 }
 
-static void work(void *arg)
+static void note(struct worker *w, uint64_t from_ns, uint64_t until_ns)
 {
-	struct worker *w = arg;
-	const struct load *load = w->load;
-	uint64_t random = w->number, before, now;
+	uint64_t ns = until_ns - from_ns;
 
-	pthread_barrier_wait(w->barrier);
-	before = os_mono_ns();
+	w->latency_ns[w->count++] = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
+}
+
+/* One operation after the other. */
+static void work_closed(struct worker *w)
+{
+	const struct load *load = w->load;
+	uint64_t random = w->number, before = os_mono_ns(), now;
+
 	for (uint64_t i = w->number; i < load->operations; i += load->threads) {
 		w->rows += load->do_one(load, w->volume, i, &random);
 		now = os_mono_ns();
-		w->latency_ns[w->count++] = now - before < UINT32_MAX ? (uint32_t)(now - before)
-								      : UINT32_MAX;
+		note(w, before, now);
 		before = now;
 	}
+}
+
+static void work_open(struct worker *w)
+{
+	const struct load *load = w->load;
+	uint64_t random = w->number, number, due_ns;
+
+	while (schedule_await(load->schedule, &number, &due_ns)) {
+		w->late_ns += os_mono_ns() - due_ns;
+		w->rows += load->do_one(load, w->volume, number, &random);
+		note(w, due_ns, os_mono_ns());
+	}
+}
+
+static void work(void *arg)
+{
+	struct worker *w = arg;
+
+	if (w->load->schedule)
+		schedule_join();
+	pthread_barrier_wait(w->barrier);
+	if (w->load->schedule)
+		work_open(w);
+	else
+		work_closed(w);
 	pthread_barrier_wait(w->barrier);
 }
 
@@ -124,10 +154,16 @@ static void add_counters(struct volume *volume, struct run_result *result, int s
 		result->waits[i] += (uint64_t)sign * latch_wait_count(i);
 }
 
+/* The most operations that one thread may get. */
+static uint64_t share_of(const struct load *load)
+{
+	return load->schedule ? load->operations : load->operations / load->threads + 1;
+}
+
 void load_run(const struct load *load, struct volume *volume, struct run_result *result,
 	      int64_t *rows)
 {
-	uint64_t share = load->operations / load->threads + 1, count = 0, elapsed;
+	uint64_t share = share_of(load), count = 0, late_ns = 0, elapsed;
 	uint32_t *latency_ns = malloc(share * load->threads * sizeof(*latency_ns));
 	struct worker *workers = aligned_alloc(64, load->threads * sizeof(*workers));
 	pthread_barrier_t barrier;
@@ -145,6 +181,8 @@ void load_run(const struct load *load, struct volume *volume, struct run_result 
 	add_counters(volume, result, -1);
 	cpu = cpu_us();
 	elapsed = os_mono_ns();
+	if (load->schedule)
+		schedule_start(load->schedule);
 	pthread_barrier_wait(&barrier); /* go */
 	pthread_barrier_wait(&barrier); /* all are done */
 	elapsed = os_mono_ns() - elapsed;
@@ -156,11 +194,14 @@ void load_run(const struct load *load, struct volume *volume, struct run_result 
 		memmove(latency_ns + count, workers[i].latency_ns,
 			workers[i].count * sizeof(*latency_ns));
 		count += workers[i].count;
+		late_ns += workers[i].late_ns;
 		*rows += workers[i].rows;
 	}
 	qsort(latency_ns, count, sizeof(*latency_ns), compare);
 	result->rate = (double)count * 1e9 / (double)elapsed;
 	result->cpu_us = cpu / (double)count;
+	result->offered = load->schedule ? load->schedule->rate : 0;
+	result->late_us = (double)late_ns / (double)count / 1000;
 	result->latency = (struct latencies){
 		at_share(latency_ns, count, 0.5), at_share(latency_ns, count, 0.95),
 		at_share(latency_ns, count, 0.99), at_share(latency_ns, count, 1),

@@ -11,6 +11,9 @@
  * copy of the same filled volume; which mode comes first changes from round to round.
  * Figures are medians over the rounds, ratios medians of the rounds' ratios.
  *
+ * After these rounds come as many with inserts that arrive by a schedule (open.c), the
+ * same one for both modes: shares of what 32 threads with the index latch have done.
+ *
  * During a run nothing is read from the device, which is proven by its counter, and no
  * page is written back; the log is flushed lazily, by its own thread, as it grows.  After
  * each run rows are counted and the tree is checked.
@@ -28,15 +31,19 @@
 #define SMALL_ROWS_PER_ROW 16u /* 210 rows a leaf instead of 6 */
 #define SETS 2u
 #define THREAD_COUNTS 4u
+#define OFFER_COUNT 3u
+#define OFFER_THREADS 3u /* place in thread_counts: 32 */
 #define MIXED_THREADS 8u
 #define CACHE_LEAST (256u * PAGE_SIZE_DEFAULT) /* POOL_FRAMES_MIN */
 
 static const unsigned thread_counts[THREAD_COUNTS] = {1, 2, 8, 32};
+static const unsigned offers[OFFER_COUNT] = {50, 70, 90}; /* hundredths */
 
 struct bench {
 	unsigned rounds, mixed_rounds;
 	struct set set[SETS];
 	struct run_result split[SETS][THREAD_COUNTS][SMO_MODE_COUNT][ROUNDS_MOST];
+	struct run_result open[SETS][OFFER_COUNT][SMO_MODE_COUNT][ROUNDS_MOST];
 	struct run_result mixed[8][SMO_MODE_COUNT][ROUNDS_MOST];
 	FILE *out;
 };
@@ -66,6 +73,7 @@ static double p50(const struct run_result *r) { return r->latency.p50_us; }
 static double p95(const struct run_result *r) { return r->latency.p95_us; }
 static double p99(const struct run_result *r) { return r->latency.p99_us; }
 static double most(const struct run_result *r) { return r->latency.max_us; }
+static double late(const struct run_result *r) { return r->late_us; }
 static double splits(const struct run_result *r) { return (double)r->stats[STAT_tree_splits_leaf]; }
 
 static double median(const struct run_result *results, unsigned rounds, figure_fn figure)
@@ -97,12 +105,12 @@ static void prove_in_memory(const struct run_result *result)
 		die("pages were written back while inserts were measured", -EIO);
 }
 
-static void run_split(const struct set *set, unsigned threads, enum smo_mode mode,
-		      struct run_result *result)
+static void run_split(const struct set *set, unsigned threads, struct schedule *schedule,
+		      enum smo_mode mode, struct run_result *result)
 {
 	struct volume *volume = set_open(set, mode, 0);
 	struct load load = {.do_one = load_insert, .set = set, .operations = set->inserts,
-			    .threads = threads};
+			    .threads = threads, .schedule = schedule};
 	int64_t rows;
 
 	load_run(&load, volume, result, &rows);
@@ -118,11 +126,44 @@ static void split_round(unsigned round)
 			for (unsigned turn = 0; turn < SMO_MODE_COUNT; turn++) {
 				enum smo_mode mode = (turn + round) % SMO_MODE_COUNT;
 
-				run_split(&bench.set[s], thread_counts[t], mode,
+				run_split(&bench.set[s], thread_counts[t], NULL, mode,
 					  &bench.split[s][t][mode][round]);
 			}
 		}
 	}
+}
+
+static void open_round(unsigned round, struct schedule schedules[SETS][OFFER_COUNT])
+{
+	for (unsigned s = 0; s < SETS; s++) {
+		for (unsigned o = 0; o < OFFER_COUNT; o++) {
+			for (unsigned turn = 0; turn < SMO_MODE_COUNT; turn++) {
+				enum smo_mode mode = (turn + round) % SMO_MODE_COUNT;
+
+				run_split(&bench.set[s], thread_counts[OFFER_THREADS],
+					  &schedules[s][o], mode, &bench.open[s][o][mode][round]);
+			}
+		}
+	}
+}
+
+static void open_rounds(void)
+{
+	struct schedule schedules[SETS][OFFER_COUNT];
+
+	for (unsigned s = 0; s < SETS; s++) {
+		double capacity = median(bench.split[s][OFFER_THREADS][SMO_INDEX_LATCH],
+					 bench.rounds, rate);
+
+		for (unsigned o = 0; o < OFFER_COUNT; o++)
+			schedule_make(&schedules[s][o], bench.set[s].inserts,
+				      capacity * offers[o] / 100, s * OFFER_COUNT + o);
+	}
+	for (unsigned round = 0; round < bench.rounds; round++)
+		open_round(round, schedules);
+	for (unsigned s = 0; s < SETS; s++)
+		for (unsigned o = 0; o < OFFER_COUNT; o++)
+			schedule_free(&schedules[s][o]);
 }
 
 static void run_mixed(const struct mixed *mixed, enum smo_mode mode, struct run_result *result)
@@ -166,6 +207,22 @@ static void print_run(const char *name, unsigned threads, const struct run_resul
 	       median(results, rounds, splits));
 }
 
+static void print_open(void)
+{
+	char name[64];
+
+	for (unsigned s = 0; s < SETS; s++) {
+		for (unsigned o = 0; o < OFFER_COUNT; o++) {
+			for (unsigned mode = 0; mode < SMO_MODE_COUNT; mode++) {
+				snprintf(name, sizeof(name), "%u%%, %u b, %s", offers[o],
+					 bench.set[s].payload, smo_mode_name(mode));
+				print_run(name, thread_counts[OFFER_THREADS],
+					  bench.open[s][o][mode], bench.rounds);
+			}
+		}
+	}
+}
+
 static void print_tables(void)
 {
 	char name[64];
@@ -182,6 +239,7 @@ static void print_tables(void)
 			}
 		}
 	}
+	print_open();
 	for (unsigned i = 0; bench.mixed_rounds && i < mixed_count; i++) {
 		for (unsigned mode = 0; mode < SMO_MODE_COUNT; mode++) {
 			snprintf(name, sizeof(name), "%s, %s", mixed_loads[i].name,
@@ -219,12 +277,14 @@ static void report_run(bool first, const char *load, unsigned payload, unsigned 
 {
 	fprintf(bench.out, "%s\n    {\"load\": \"%s\", \"payload\": %u, \"threads\": %u, "
 		"\"mode\": \"%s\", \"rate\": %.0f, \"cpu_us\": %.2f, \"p50_us\": %.1f, "
-		"\"p95_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f, \"splits\": %.0f,\n     ",
+		"\"p95_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f, \"splits\": %.0f, "
+		"\"offered\": %.0f, \"late_us\": %.1f,\n     ",
 		first ? "" : ",", load, payload, threads, smo_mode_name(mode),
 		median(results, rounds, rate), median(results, rounds, cpu),
 		median(results, rounds, p50), median(results, rounds, p95),
 		median(results, rounds, p99), median(results, rounds, most),
-		median(results, rounds, splits));
+		median(results, rounds, splits), results[0].offered,
+		median(results, rounds, late));
 	report_counters(results, rounds);
 }
 
@@ -242,6 +302,12 @@ static void report_runs(void)
 			}
 		}
 	}
+	for (unsigned s = 0; s < SETS; s++)
+		for (unsigned o = 0; o < OFFER_COUNT; o++)
+			for (unsigned mode = 0; mode < SMO_MODE_COUNT; mode++)
+				report_run(false, "open", bench.set[s].payload,
+					   thread_counts[OFFER_THREADS], mode,
+					   bench.open[s][o][mode], bench.rounds);
 	for (unsigned i = 0; bench.mixed_rounds && i < mixed_count; i++)
 		for (unsigned mode = 0; mode < SMO_MODE_COUNT; mode++)
 			report_run(false, mixed_loads[i].name, bench.set[1].payload,
@@ -268,6 +334,22 @@ static double index_x_latches(void)
 	return (double)sum;
 }
 
+/* Above 1: an insert waits less with blink, at the same number of inserts a second. */
+static void report_offers(unsigned s, const char *suffix)
+{
+	char name[64];
+
+	for (unsigned o = 0; o < OFFER_COUNT; o++) {
+		const struct run_result *blink = bench.open[s][o][SMO_BLINK];
+		const struct run_result *classic = bench.open[s][o][SMO_INDEX_LATCH];
+
+		snprintf(name, sizeof(name), "p95_ratio_32_offered_%u%s", offers[o], suffix);
+		figure(name, ratio(classic, blink, bench.rounds, p95));
+		snprintf(name, sizeof(name), "p99_ratio_32_offered_%u%s", offers[o], suffix);
+		figure(name, ratio(classic, blink, bench.rounds, p99));
+	}
+}
+
 static void report_figures(void)
 {
 	char name[64];
@@ -284,6 +366,7 @@ static void report_figures(void)
 			snprintf(name, sizeof(name), "p95_ratio_%u%s", thread_counts[t], suffix);
 			figure(name, ratio(classic, blink, bench.rounds, p95));
 		}
+		report_offers(s, suffix);
 		snprintf(name, sizeof(name), "splits_blink%s", suffix);
 		figure(name, median(bench.split[s][THREAD_COUNTS - 1][SMO_BLINK], bench.rounds,
 				    splits));
@@ -381,6 +464,7 @@ int main(int argc, char **argv)
 		set_make(&bench.set[1], SMALL_BYTES, rows * SMALL_ROWS_PER_ROW);
 		for (unsigned round = 0; round < bench.rounds; round++)
 			split_round(round);
+		open_rounds();
 		for (unsigned round = 0; round < bench.mixed_rounds; round++)
 			mixed_round(round);
 		report(argv[1]);

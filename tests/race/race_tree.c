@@ -124,6 +124,30 @@ static void scan(struct worker *w, bool backwards)
 	demand(memcmp(seen, w->there, sizeof(seen)) == 0, "scan sees what exists");
 }
 
+/* The first entry from an own key on is not behind the first own one that exists. */
+static void first(struct worker *w, unsigned from)
+{
+	unsigned end = from + 30 < KEYS_PER_THREAD ? from + 30 : KEYS_PER_THREAD - 1, i = from;
+	uint8_t low[8], high[8], value[VALUE_BYTES];
+	struct key found;
+	size_t len;
+	int rc;
+
+	make_key(low, w->number, from);
+	make_key(high, w->number, end);
+	while (i <= end && !w->there[i])
+		i++;
+	rc = tree_first(&w->v->index[INDEX], low, high, 8, &found, value, sizeof(value), &len);
+	demand(rc == 0 || (rc == -BE_NOTFOUND && i > end), "there is one in the range");
+	if (rc == 0) {
+		uint64_t key = be64_get(found.bytes), own = (uint64_t)i * THREADS + w->number;
+
+		demand(key >= be64_get(low) && (i > end ? key < be64_get(high) : key <= own),
+		       "the first one in the range");
+		demand(len == sizeof(value) && value[0] == (uint8_t)(key / THREADS), "its value");
+	}
+}
+
 static void work(void *arg)
 {
 	struct worker *w = arg;
@@ -138,6 +162,8 @@ static void work(void *arg)
 			volume_set_smo(w->v, (enum smo_mode)(r / 50 % SMO_MODE_COUNT));
 		make_key(key, w->number, i);
 		demand(exists(w->v, key, (uint8_t)i) == w->there[i], "search sees what exists");
+		if (r % 8 == 0)
+			first(w, i);
 		if (w->there[i] != grow) {
 			change(w->v, key, w->there[i], (uint8_t)i);
 			w->there[i] = !w->there[i];

@@ -41,6 +41,50 @@ Test(log_flush, inv_log_3_waits_for_the_copied_watermark)
 	dev_close(dev);
 }
 
+static _Atomic unsigned missing;
+
+static void note_missing(const char *point)
+{
+	if (strcmp(point, "log:copies_missing") == 0)
+		atomic_fetch_add(&missing, 1);
+	logrig_hold_appender(point);
+}
+
+/* Appends of later groups do not wake the leader: what it waits for is not theirs. */
+Test(log_flush, only_who_is_waited_for_wakes_the_leader)
+{
+	struct device *dev = logrig_format(512, LOGRIG_CAPACITY);
+	struct log *log = logrig_start(dev, 0, 1, 2);
+	struct logrig_waiter appender = {.log = log}, flusher = {.log = log};
+	struct os_thread thread[2];
+	uint32_t before;
+
+	os_linux_set_point_handler(note_missing);
+	atomic_store(&logrig_hold, true);
+	cr_assert_eq(os_thread_start(&thread[0], "append", logrig_append_thread, &appender), 0);
+	while (!atomic_load(&logrig_held))
+		sched_yield();
+	flusher.bytes = logrig_append(log, 78, 100).end;
+	cr_assert_eq(os_thread_start(&thread[1], "flush", logrig_flush_thread, &flusher), 0);
+	while (!atomic_load(&missing))
+		sched_yield();
+	before = waitq_ticket(&log->copied_queue);
+	for (unsigned id = 79; id < 89; id++)
+		(void)logrig_append(log, id, 100);
+	cr_assert_eq(waitq_ticket(&log->copied_queue), before);
+	atomic_store(&logrig_held, false);
+	os_thread_join(&thread[0]);
+	os_thread_join(&thread[1]);
+	os_linux_set_point_handler(NULL);
+	cr_assert_eq(flusher.result, 0);
+	cr_assert_neq(waitq_ticket(&log->copied_queue), before);
+	cr_assert_eq(log_flush(log, log_next_lsn(log)), 0);
+	logrig_scan(dev, 2, &seen);
+	cr_assert_eq(seen.count, 12);
+	log_close(log);
+	dev_close(dev);
+}
+
 /* -------------------------------------------------------------- INV-LOG-4 */
 
 static struct log_ticket late;

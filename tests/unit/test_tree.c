@@ -99,6 +99,35 @@ static void compare_before(struct volume *v, const struct oracle *o, unsigned k)
 	tree_cursor_close(&c);
 }
 
+/* The first entry of some ranges, from one key to one that lies leaves away. */
+static void compare_first(struct volume *v, const struct oracle *o, unsigned from)
+{
+	static const unsigned lengths[] = {1, 2, 40, KEYS};
+
+	for (unsigned i = 0; i < array_count(lengths); i++) {
+		unsigned end = from + lengths[i] < KEYS ? from + lengths[i] : KEYS, k = from;
+		uint8_t low[8], high[8], wanted[8], value[512], found[512];
+		struct key key;
+		size_t len;
+		int rc;
+
+		while (k < end && !o->exists[k])
+			k++;
+		make_key(low, from);
+		make_key(high, end - 1);
+		rc = tree_first(&v->index[INDEX_OVERLAY], low, high, 8, &key, found, sizeof(found),
+				&len);
+		cr_assert_eq(rc, k < end ? 0 : -BE_NOTFOUND);
+		if (rc)
+			continue;
+		make_key(wanted, k);
+		cr_assert_eq(key.len, 8);
+		cr_assert_arr_eq(key.bytes, wanted, 8);
+		cr_assert_eq(len, make_value(value, k, o->version[k]));
+		cr_assert_arr_eq(found, value, len);
+	}
+}
+
 static void compare(struct volume *v, const struct oracle *o)
 {
 	struct tree_cursor c;
@@ -146,6 +175,8 @@ static void compare(struct volume *v, const struct oracle *o)
 	}
 	for (i = 0; i <= KEYS; i += 5)
 		compare_before(v, o, i);
+	for (i = 0; i < KEYS; i += 3)
+		compare_first(v, o, i);
 }
 
 #define SWITCHING SMO_MODE_COUNT /* the other mode every hundred rounds */
