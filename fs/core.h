@@ -153,6 +153,15 @@ enum core_rename_flags { CORE_RENAME_NOREPLACE = 1, CORE_RENAME_EXCHANGE = 2 };
 int core_rename(struct core *core, view_t view, uint64_t old_parent, const char *old_name,
 		size_t old_len, uint64_t new_parent, const char *new_name, size_t new_len,
 		unsigned flags) must_check;
+/*
+ * The same, and in the same step a whiteout of `cred` takes the old name: a character
+ * device 0:0 without permissions, by which overlayfs knows what was removed.  It is not
+ * looked up.  Not together with EXCHANGE: -EINVAL.
+ */
+int core_rename_whiteout(struct core *core, view_t view, const struct core_cred *cred,
+			 uint64_t old_parent, const char *old_name, size_t old_len,
+			 uint64_t new_parent, const char *new_name, size_t new_len,
+			 unsigned flags) must_check;
 
 /* ----------------------------------------------------------- directories */
 
@@ -202,6 +211,9 @@ int core_seek(struct core *core, view_t view, uint64_t ino, uint64_t offset, int
  * before it acknowledges the next: -ENOSPC as long as nothing has come free since, the
  * draining of purge and log included; else 0.  Both do nothing for an inode that is not
  * looked up.
+ *
+ * 1 instead of -ENOSPC: its attributes were not to be cached, so they may be asked for
+ * without a write.  To be answered, and if they may be cached then, made stale after.
  */
 void core_shortage_note(struct core *core, view_t view, uint64_t ino);
 int core_shortage(struct core *core, view_t view, uint64_t ino) must_check;

@@ -100,6 +100,14 @@ struct lob_source {
 int contents_read(struct core *core, const struct lob_source *source, uint64_t first,
 		  uint64_t count, void *buf, bool *hole) must_check;
 
+/* --- new inodes, shared by create and rename (create.c) ------------------ */
+
+/* A number for one. */
+int ino_take(struct core *core, uint64_t *ino) must_check;
+/* What the record of one begins as. */
+void record_begin(const struct core_cred *cred, uint32_t mode, const struct record *parent,
+		  struct timespec now, struct record *out);
+
 /* --- removal, shared by unlink, rmdir and rename (remove.c) -------------- */
 
 /* Takes a purge key for an inode that may lose its last name, unless its record has one. */

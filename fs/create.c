@@ -79,6 +79,13 @@ static int find_free(struct core *core, uint64_t parent, const char *name, size_
 
 /* --- new inodes ---------------------------------------------------------- */
 
+int ino_take(struct core *core, uint64_t *ino)
+{
+	int rc = id_take(core->volume, COUNTER_INO, ino);
+
+	return rc == 0 && *ino >> INO_BITS ? -BE_NAMES : rc;
+}
+
 /* The inode's number, and what its directory hands on. */
 static int plan_inode(struct core *core, const struct create_args *args,
 		      const struct record *parent, struct creation *made)
@@ -90,29 +97,23 @@ static int plan_inode(struct core *core, const struct create_args *args,
 	rc = acl_inherit_from(core, args->parent, parent, args->cred->umask, &made->mode,
 			      &made->acls);
 	if (rc == 0)
-		rc = id_take(core->volume, COUNTER_INO, &made->ino);
-	if (rc == 0 && made->ino >> INO_BITS)
-		rc = -BE_NAMES;
+		rc = ino_take(core, &made->ino);
 	if (rc == 0)
 		acl_inherited_place(core, &made->acls, made->ino);
 	return rc;
 }
 
-static void new_record(const struct create_args *args, const struct creation *made,
-		       const struct record *parent, struct timespec now, struct record *out)
+void record_begin(const struct core_cred *cred, uint32_t mode, const struct record *parent,
+		  struct timespec now, struct record *out)
 {
-	bool directory = S_ISDIR(made->mode);
-	bool device = S_ISCHR(made->mode) || S_ISBLK(made->mode);
+	bool directory = S_ISDIR(mode);
 
 	*out = (struct record){
-		.mode = made->mode,
+		.mode = mode,
 		.nlink = directory ? 2 : 1,
-		.uid = args->cred->uid,
-		.gid = args->cred->gid,
-		.rdev = device ? args->rdev : 0,
-		.parent = directory ? args->parent : 0,
+		.uid = cred->uid,
+		.gid = cred->gid,
 		.change = 1,
-		.size = args->target_len,
 		.atime = now, .mtime = now, .ctime = now, .btime = now,
 	};
 	out->flags = parent->flags & (INODE_NODUMP | INODE_NOATIME);
@@ -120,6 +121,17 @@ static void new_record(const struct create_args *args, const struct creation *ma
 		out->gid = parent->gid;
 		out->mode |= directory ? S_ISGID : 0;
 	}
+}
+
+static void new_record(const struct create_args *args, const struct creation *made,
+		       const struct record *parent, struct timespec now, struct record *out)
+{
+	bool device = S_ISCHR(made->mode) || S_ISBLK(made->mode);
+
+	record_begin(args->cred, made->mode, parent, now, out);
+	out->rdev = device ? args->rdev : 0;
+	out->parent = S_ISDIR(made->mode) ? args->parent : 0;
+	out->size = args->target_len;
 }
 
 /* A symlink's target: inline where it fits, else one block of a LOB. */

@@ -33,6 +33,9 @@
  *	             gone, when atime was set explicitly.  Only a crash loses it
  *	INV-INODE-9  `shortage` is raised by a write-back that found no room, and goes
  *	             when something has come free since (fs/shortage.c)
+ *	INV-INODE-10 `attr_kept` is when, after the last change of links and settled from
+ *	             it, somebody who must hear of a shortage was given attributes that
+ *	             may be cached; until then a question for them need not be a write's
  *
  * Bound: pins are at most four a thread; look-ups are the kernel's, who limits them
  * by its memory.  A limit can be set: when there are more entries, somebody is told,
@@ -63,6 +66,7 @@ struct inode {
 	_Atomic uint64_t links_changed; /* os_mono_ns(), 0: never (INV-INODE-5) */
 	_Atomic bool linkable;        /* INV-INODE-6 */
 	_Atomic uint64_t shortage;    /* blocks available then, plus one; 0: none (INV-INODE-9) */
+	_Atomic uint64_t attr_kept;   /* os_mono_ns(), 0: never (INV-INODE-10) */
 	_Atomic bool used;            /* since the clock hand passed; a hint */
 	_Atomic bool atime_kept;      /* [changed under lock: shard] */
 	struct timespec atime;        /* INV-INODE-7, when atime_kept [lock: shard] */

@@ -9,11 +9,15 @@
  *	              ancestors are read up to the root under the rename lock; in an
  *	              exchange, those of both parents
  *	INV-RENAME-2  replacing changes the target's entry in place (INV-NAME-2), an
- *	              exchange both entries
+ *	              exchange both entries, a whiteout the old one
+ *	INV-RENAME-3  a whiteout comes with the mini-transaction that takes its name
+ *	              from what moves: that name is never seen to be free
  *
  * One mini-transaction: the old entry goes, the new one is put, up to four
  * records change, and a replaced inode without names becomes an orphan exactly
- * as by unlink.  An exchange changes the two entries and the same four records.
+ * as by unlink.  An exchange changes the two entries and the same four records; a
+ * whiteout is one record more, of an inode that nobody knows yet, so it needs no
+ * lock.
  * A crash leaves the state before or after it.
  */
 #include "fs/core_internal.h"
@@ -26,6 +30,7 @@ struct rename_args {
 	const char *old_name, *new_name;
 	size_t old_len, new_len;
 	unsigned flags;
+	const struct core_cred *whiteout; /* whose whiteout takes the old name; NULL: none does */
 };
 
 /* What the operation found out, under its locks unless noted. */
@@ -35,6 +40,7 @@ struct rename_plan {
 	bool other_directory;    /* exchange: what comes back is one */
 	bool orphans;            /* what it replaces loses its last name */
 	uint64_t purge_key;
+	uint64_t whiteout;       /* its inode, or 0 */
 };
 
 static bool changes_parent(const struct rename_args *args)
@@ -251,6 +257,19 @@ static int get_records(struct core *core, struct mtr *m, const struct rename_arg
 	return rc;
 }
 
+/* INV-RENAME-3: the old name's entry, the parent having lost the one that moves. */
+static void stage_whiteout(struct mtr *m, const struct rename_args *args,
+			   const struct rename_plan *plan, struct record *parent,
+			   struct timespec now)
+{
+	struct record record;
+
+	record_begin(args->whiteout, S_IFCHR, parent, now, &record);
+	record_gains_name(parent, false, now);
+	record_put(m, plan->whiteout, &record);
+	name_put(m, &plan->old, plan->whiteout, record.mode, args->old_name, args->old_len);
+}
+
 static void stage(struct mtr *m, const struct rename_args *args, const struct rename_plan *plan,
 		  struct rename_records *r, struct timespec now)
 {
@@ -260,6 +279,10 @@ static void stage(struct mtr *m, const struct rename_args *args, const struct re
 	if (plan->new.found)
 		record_loses_name(to, plan->directory, now);
 	record_gains_name(to, plan->directory, now);
+	if (plan->whiteout)
+		stage_whiteout(m, args, plan, &r->old_parent, now);
+	else
+		name_delete(m, &plan->old);
 	record_put(m, args->old_parent, &r->old_parent);
 	if (changes_parent(args))
 		record_put(m, args->new_parent, &r->new_parent);
@@ -277,7 +300,6 @@ static void stage(struct mtr *m, const struct rename_args *args, const struct re
 			r->target.nlink--;
 		record_put(m, plan->new.child, &r->target);
 	}
-	name_delete(m, &plan->old);
 	name_put(m, &plan->new, plan->old.child, r->moved.mode, args->new_name, args->new_len);
 }
 
@@ -315,7 +337,7 @@ static int commit_rename(struct core *core, const struct rename_args *args,
 	struct mtr *m;
 	int rc;
 
-	rc = mtr_begin(core->volume, MTR_PRIVILEGED, &m);
+	rc = mtr_begin(core->volume, plan->whiteout ? 0 : MTR_PRIVILEGED, &m);
 	if (rc)
 		return rc;
 	name_want(m, &plan->old);
@@ -327,6 +349,8 @@ static int commit_rename(struct core *core, const struct rename_args *args,
 		record_want(m, plan->new.child);
 	if (plan->orphans)
 		purge_want(m, plan->purge_key);
+	if (plan->whiteout)
+		record_want(m, plan->whiteout);
 	do {
 		rc = mtr_latch(m);
 		if (rc == 0)
@@ -358,11 +382,18 @@ static int rename_locked(struct core *core, const struct rename_args *args,
 	rc = judge(core, args, &plan);
 	if (rc)
 		return rc == 1 ? 0 : rc;
+	if (args->whiteout) {
+		rc = ino_take(core, &plan.whiteout);
+		if (rc)
+			return rc;
+	}
 	if (plan.new.found)
 		core_links_change(locks, plan.new.child);
 	rc = commit_rename(core, args, &plan);
 	if (rc == 0 && plan.orphans)
 		core_orphaned(locks, plan.new.child);
+	if (rc == 0 && plan.whiteout)
+		census_created(&core->census);
 	return rc;
 }
 
@@ -424,6 +455,23 @@ static int judge_name(const char *name, size_t len)
 	return name_is_dot(name, len) || name_is_dot_dot(name, len) ? -EBUSY : 0;
 }
 
+static int rename_entry(struct core *core, view_t view, struct rename_args *args)
+{
+	int rc;
+
+	if (args->flags != 0 && args->flags != CORE_RENAME_NOREPLACE &&
+	    args->flags != CORE_RENAME_EXCHANGE)
+		return -EINVAL;
+	rc = judge_name(args->old_name, args->old_len);
+	if (rc == 0)
+		rc = judge_name(args->new_name, args->new_len);
+	if (rc)
+		return rc;
+	stat_add(&core->volume->stats, STAT_core_renames, 1);
+	purge_pace(core->volume);
+	return core_change(core, view, rename_once, args);
+}
+
 int core_rename(struct core *core, view_t view, uint64_t old_parent, const char *old_name,
 		size_t old_len, uint64_t new_parent, const char *new_name, size_t new_len,
 		unsigned flags)
@@ -437,16 +485,27 @@ int core_rename(struct core *core, view_t view, uint64_t old_parent, const char 
 		.new_len = new_len,
 		.flags = flags,
 	};
-	int rc;
 
-	if (flags != 0 && flags != CORE_RENAME_NOREPLACE && flags != CORE_RENAME_EXCHANGE)
+	return rename_entry(core, view, &args);
+}
+
+int core_rename_whiteout(struct core *core, view_t view, const struct core_cred *cred,
+			 uint64_t old_parent, const char *old_name, size_t old_len,
+			 uint64_t new_parent, const char *new_name, size_t new_len,
+			 unsigned flags)
+{
+	struct rename_args args = {
+		.old_parent = old_parent,
+		.new_parent = new_parent,
+		.old_name = old_name,
+		.new_name = new_name,
+		.old_len = old_len,
+		.new_len = new_len,
+		.flags = flags,
+		.whiteout = cred,
+	};
+
+	if (exchanges(&args))
 		return -EINVAL;
-	rc = judge_name(old_name, old_len);
-	if (rc == 0)
-		rc = judge_name(new_name, new_len);
-	if (rc)
-		return rc;
-	stat_add(&core->volume->stats, STAT_core_renames, 1);
-	purge_pace(core->volume);
-	return core_change(core, view, rename_once, &args);
+	return rename_entry(core, view, &args);
 }

@@ -32,7 +32,9 @@ int guard_immutable(struct server *server, fuse_ino_t node, const struct core_at
 
 void op_getattr(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi)
 {
+	struct server *server = req_server(req);
 	struct core_attr attr;
+	bool ask_again;
 	int rc = 0;
 
 	if (node_view(node) == VIEW_CONTROL) {
@@ -40,15 +42,18 @@ void op_getattr(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi)
 		return;
 	}
 	/* With a descriptor: a write() waits for this, and can still be told (note_shortage()). */
-	if (fi && req_server(req)->asks_before_write && freeze_enter(req_server(req)->freeze)) {
-		rc = core_shortage(req_core(req), node_view(node), node_ino(node));
-		freeze_leave(req_server(req)->freeze);
+	if (fi && server->asks_before_write && freeze_enter(server->freeze)) {
+		rc = core_shortage(server->core, node_view(node), node_ino(node));
+		freeze_leave(server->freeze);
 	}
+	ask_again = rc == 1;
+	if (rc >= 0)
+		rc = core_getattr(server->core, node_view(node), node_ino(node), &attr);
 	if (!rc)
-		rc = core_getattr(req_core(req), node_view(node), node_ino(node), &attr);
-	if (!rc)
-		rc = guard_immutable(req_server(req), node, &attr, fi != NULL);
+		rc = guard_immutable(server, node, &attr, fi != NULL);
 	reply_attr(req, rc, node_view(node), &attr);
+	if (!rc && ask_again && attr.links_settled)
+		(void)!reply_make_attr_stale(server, node);
 }
 
 void note_access(fuse_req_t req, fuse_ino_t node)

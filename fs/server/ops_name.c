@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 
 static struct core_cred req_cred(fuse_req_t req)
 {
@@ -184,6 +185,7 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 void op_rename(fuse_req_t req, fuse_ino_t old_parent, const char *old_name, fuse_ino_t new_parent,
 	       const char *new_name, unsigned flags)
 {
+	struct core_cred cred = req_cred(req);
 	int rc;
 
 	if (!name_is_ours(req, old_parent, old_name, -EPERM) ||
@@ -191,6 +193,11 @@ void op_rename(fuse_req_t req, fuse_ino_t old_parent, const char *old_name, fuse
 		return;
 	if (node_view(old_parent) != node_view(new_parent))
 		rc = -EXDEV;
+	else if (flags & RENAME_WHITEOUT)
+		rc = core_rename_whiteout(req_core(req), node_view(old_parent), &cred,
+					  node_ino(old_parent), old_name, strlen(old_name),
+					  node_ino(new_parent), new_name, strlen(new_name),
+					  flags & ~(unsigned)RENAME_WHITEOUT);
 	else
 		rc = core_rename(req_core(req), node_view(old_parent), node_ino(old_parent),
 				 old_name, strlen(old_name), node_ino(new_parent), new_name,

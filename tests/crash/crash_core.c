@@ -46,6 +46,8 @@ static const char *const operations[] = {
 	"rename e g",
 	"exchange a d/c",
 	"exchange d b",                         /* a directory and a file */
+	"whiteout b e/w",
+	"whiteout d/c a",                       /* over an existing file */
 	"unlink b",
 	"unlink a",                             /* one of two links */
 	"hold d/c; unlink d/c",                 /* unlinked but open */

@@ -116,10 +116,29 @@ static int make_nameless(struct core *core, const struct words *w, uint64_t pare
 	return rc;
 }
 
+static int move_name(struct core *core, const struct words *w, uint64_t parent, const char *name)
+{
+	struct core_attr other;
+	const char *other_name;
+	int rc = find_parent(core, w->q, &other, &other_name);
+
+	if (rc)
+		return rc;
+	if (strcmp(w->verb, "whiteout") == 0)
+		rc = core_rename_whiteout(core, VIEW_BASE, &cred, parent, name, strlen(name),
+					  other.ino, other_name, strlen(other_name), 0);
+	else
+		rc = core_rename(core, VIEW_BASE, parent, name, strlen(name), other.ino,
+				 other_name, strlen(other_name),
+				 w->verb[0] == 'e' ? CORE_RENAME_EXCHANGE : 0);
+	forget(core, &other);
+	return rc;
+}
+
 static int on_parent(struct core *core, const struct words *w)
 {
-	struct core_attr parent, other, attr;
-	const char *name, *other_name;
+	struct core_attr parent, attr;
+	const char *name;
 	int rc = find_parent(core, w->p, &parent, &name);
 	size_t len;
 
@@ -144,13 +163,7 @@ static int on_parent(struct core *core, const struct words *w)
 	} else if (strcmp(w->verb, "rmdir") == 0) {
 		rc = core_rmdir(core, VIEW_BASE, parent.ino, name, len);
 	} else {
-		rc = find_parent(core, w->q, &other, &other_name);
-		if (rc == 0) {
-			rc = core_rename(core, VIEW_BASE, parent.ino, name, len, other.ino,
-					 other_name, strlen(other_name),
-					 w->verb[0] == 'e' ? CORE_RENAME_EXCHANGE : 0);
-			forget(core, &other);
-		}
+		rc = move_name(core, w, parent.ino, name);
 	}
 	forget(core, &parent);
 	return rc;
@@ -330,9 +343,9 @@ int script_run(struct core *core, const char *statement)
 	struct volume *volume = core_volume(core);
 	struct words w = {0};
 	static const char *const of_parent[] = {"create", "mkdir", "symlink", "unlink", "rmdir",
-						"rename", "exchange", "tmplink"};
-	static const char *const with_q[] = {"symlink", "link", "rename", "exchange", "setx",
-					     "rmx", "copy"};
+						"rename", "exchange", "whiteout", "tmplink"};
+	static const char *const with_q[] = {"symlink", "link", "rename", "exchange", "whiteout",
+					     "setx", "rmx", "copy"};
 	struct batch_result written;
 	const char *rest;
 	int at = 0;

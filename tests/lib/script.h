@@ -3,6 +3,7 @@
  * for crash and fault tests.
  *
  *	create P | mkdir P | symlink P TARGET | link P Q | unlink P | rmdir P
+ *	whiteout P Q             rename that leaves one
  *	rename P Q | exchange P Q | write P OFFSET LEN SEED | append P LEN SEED | trunc P SIZE
  *	copy P Q                 all of P over the beginning of Q
  *	falloc P OFFSET LEN | punch P OFFSET LEN | zero P OFFSET LEN

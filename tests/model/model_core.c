@@ -262,6 +262,7 @@ static void run(uint64_t seed, uint64_t steps, uint64_t mib)
 	fflush(stdout);
 	rig_open(&m->rig, mib << 20, page_size(seed, may_fill), seed % 2);
 	play_init(&m->play, m->rig.core, INO_ROOT, seed);
+	m->play.whiteouts = true;
 	m->play.fail = play_failed;
 	set_root_mode(m);
 	m->synced = oracle_copy(m->play.now);

@@ -254,6 +254,10 @@ static int move(struct oracle *o, const struct oracle_op *op)
 	}
 	dir = o->node[moved]->type == S_IFDIR;
 	from->child[op->name] = 0;
+	if (op->whiteout) {
+		add(o, S_IFCHR, 0)->parent = op->node;
+		from->child[op->name] = o->count - 1;
+	}
 	to->child[op->name2] = moved;
 	from->nlink -= dir;
 	to->nlink += dir;

@@ -29,7 +29,7 @@ struct oracle_op {
 	uint32_t node;         /* directory, or what is changed */
 	uint32_t name;         /* number of a name, or of an xattr */
 	uint32_t node2, name2; /* rename's target, link's inode, a copy's source */
-	bool noreplace, exchange; /* rename */
+	bool noreplace, exchange, whiteout; /* rename; the last makes a node */
 	bool keep_size;        /* ranges allocated */
 	uint64_t offset, len, seed;
 	uint64_t offset2;      /* in a copy's source */

@@ -114,13 +114,31 @@ static int do_link(struct play *p, uint64_t ino, uint64_t parent, const char *na
 	return rc;
 }
 
+static int do_whiteout(struct play *p, const struct oracle_op *op, const char *name,
+		       const char *name2, unsigned flags, uint64_t *made)
+{
+	struct core_attr attr;
+	int rc = core_rename_whiteout(p->core, VIEW_BASE, &cred, p->ino[op->node], name,
+				      strlen(name), p->ino[op->node2], name2, strlen(name2), flags);
+
+	if (rc == 0)
+		rc = core_lookup(p->core, VIEW_BASE, p->ino[op->node], name, strlen(name), &attr);
+	if (rc == 0) {
+		*made = attr.ino;
+		core_forget(p->core, attr.ino, 1);
+	}
+	return rc;
+}
+
 static int do_rename(struct play *p, const struct oracle_op *op, const char *name,
-		     const char *name2)
+		     const char *name2, uint64_t *made)
 {
 	unsigned flags = op->noreplace  ? CORE_RENAME_NOREPLACE
 			 : op->exchange ? CORE_RENAME_EXCHANGE
 					: 0;
 
+	if (op->whiteout)
+		return do_whiteout(p, op, name, name2, flags, made);
 	return core_rename(p->core, VIEW_BASE, p->ino[op->node], name, strlen(name),
 			   p->ino[op->node2], name2, strlen(name2), flags);
 }
@@ -152,7 +170,7 @@ int play_do(struct play *p, const struct oracle_op *op, uint64_t *made)
 	case OP_RMDIR:
 		return core_rmdir(p->core, VIEW_BASE, ino, name, strlen(name));
 	case OP_RENAME:
-		return do_rename(p, op, name, name2);
+		return do_rename(p, op, name, name2, made);
 	case OP_WRITE:
 		return do_write(p, op, ino, 0);
 	case OP_APPEND:
@@ -185,7 +203,7 @@ void play_print(const struct oracle_op *op)
 bool play_frees_space(const struct oracle_op *op)
 {
 	return op->kind == OP_UNLINK || op->kind == OP_RMDIR || op->kind == OP_TRUNCATE ||
-	       op->kind == OP_RENAME || op->kind == OP_REMOVEXATTR;
+	       (op->kind == OP_RENAME && !op->whiteout) || op->kind == OP_REMOVEXATTR;
 }
 
 /* --- choosing operations ------------------------------------------------- */
@@ -316,6 +334,8 @@ struct oracle_op play_choose(struct play *p)
 	op.noreplace = play_below(p, 4) == 0;
 	op.exchange = !op.noreplace && play_below(p, 3) == 0;
 	op.keep_size = play_below(p, 3) == 0;
+	op.whiteout = p->whiteouts && op.kind == OP_RENAME && !op.exchange &&
+		      play_below(p, 4) == 0;
 	if (op.kind >= OP_WRITE)
 		choose_for_node(p, &op);
 	else
@@ -451,6 +471,8 @@ static uint64_t mix_contents(struct play *p, const struct core_attr *attr, uint6
 	size_t done;
 	int rc;
 
+	if (S_ISCHR(attr->mode))
+		return digest;
 	if (S_ISLNK(attr->mode)) {
 		rc = core_readlink(p->core, VIEW_BASE, attr->ino, (char *)p->buf);
 		done = attr->size;

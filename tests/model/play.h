@@ -18,6 +18,7 @@ struct play {
 	uint64_t random;
 	uint64_t bytes_max;      /* of a file; at most ORACLE_FILE_BYTES_MAX */
 	char prefix[16];         /* of the names in node 0; "": it is not shared */
+	bool whiteouts;          /* some renames leave one */
 	uint64_t ino[ORACLE_NODES_MAX];
 	uint32_t held[PLAY_HELD_MAX]; /* nodes that are looked up; 0: none */
 	uint8_t buf[ORACLE_FILE_BYTES_MAX]; /* of the operation under way */

@@ -1,4 +1,6 @@
 /* Full volumes, by the core's calls: space that comes back in small pieces can be used. */
+#include "engine/base/os.h"
+#include "fs/inode_table.h"
 #include "tests/lib/core_rig.h"
 #include "tests/lib/scratch.h"
 
@@ -181,4 +183,43 @@ Test(core_full, a_noted_shortage_lasts_until_something_is_free)
 	core_forget(rig.core, attr.ino, 1);
 	cr_assert_eq(core_shortage(rig.core, VIEW_BASE, attr.ino), 0);
 	rig_close(&rig);
+}
+
+static uint64_t ahead_ns;
+
+static uint64_t later_ns(const struct os *os)
+{
+	(void)os;
+	return os_linux.mono_ns(&os_linux) + ahead_ns;
+}
+
+/* INV-INODE-10: attributes that must not be cached are wanted for reading, too. */
+Test(core_full, a_shortage_is_not_told_to_who_may_be_reading)
+{
+	struct os os = os_linux;
+	struct core_attr attr;
+	struct rig rig;
+
+	os.mono_ns = later_ns;
+	os_set_current(&os);
+	rig_open(&rig, 16 * MIB, 4096, false);
+	cr_assert_eq(core_create(rig.core, VIEW_BASE, &rig_cred, INO_ROOT, "late", 4,
+				 S_IFREG | 0644, 0, &attr), 0);
+	cr_assert_gt(make_files(&rig, "a", FILE_BYTES), 0);
+	core_shortage_note(rig.core, VIEW_BASE, attr.ino);
+	for (unsigned i = 0; i < 2; i++) {
+		cr_assert_eq(core_shortage(rig.core, VIEW_BASE, attr.ino), -ENOSPC);
+		if (i == 0)
+			cr_assert_eq(rig_link(&rig, attr.ino, INO_ROOT, "other"), 0);
+		else
+			cr_assert_eq(rig_unlink(&rig, INO_ROOT, "late"), 0);
+		cr_assert_eq(core_shortage(rig.core, VIEW_BASE, attr.ino), 1);
+		cr_assert_eq(core_shortage(rig.core, VIEW_BASE, attr.ino), 1, "not settled");
+		ahead_ns += LINKS_SETTLE_NS;
+		cr_assert_eq(core_shortage(rig.core, VIEW_BASE, attr.ino), 1, "now they are");
+	}
+	cr_assert_eq(core_shortage(rig.core, VIEW_BASE, attr.ino), -ENOSPC);
+	core_forget(rig.core, attr.ino, 1);
+	rig_close(&rig);
+	os_set_current(NULL);
 }
