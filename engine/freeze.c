@@ -13,8 +13,10 @@
 
 static void restart(struct volume *volume)
 {
-	int rc = space_start(volume->space);
+	int rc;
 
+	space_trim_forbid(volume->space, false);
+	rc = space_start(volume->space);
 	if (rc == 0)
 		rc = purge_start(volume->purge);
 	if (rc)
@@ -66,6 +68,7 @@ int volume_freeze(struct volume *volume, char why[FREEZE_TEXT_BYTES])
 		return rc;
 	purge_stop(volume->purge);
 	space_stop(volume->space);
+	space_trim_forbid(volume->space, true); /* INV-FREEZE-1 */
 	rc = settle(volume);
 	if (rc) {
 		restart(volume);

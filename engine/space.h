@@ -117,6 +117,8 @@ struct space_trim {
 	uint64_t trimmed;    /* blocks; added to */
 };
 int space_trim_step(struct space *space, struct space_trim *trim) must_check;
+/* Waits for a step that is under way; from then on they are -EBUSY, until it is allowed again. */
+void space_trim_forbid(struct space *space, bool forbidden);
 struct space_trim_counts {
 	bool background;     /* -o discard, and the device can */
 	uint64_t in_flight;  /* blocks that the device is being told of */

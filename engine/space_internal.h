@@ -210,6 +210,7 @@ struct trim {
 	_Atomic uint64_t sequence;  /* odd: a step is under way; raised at its begin and end */
 	_Atomic uint64_t in_flight; /* blocks that the device is being told of */
 	struct waitq turn;          /* a step has ended */
+	_Atomic bool forbidden;     /* the volume is frozen; changed in one's turn */
 	struct waitq pause;         /* between two steps; woken at the end */
 	/* the thread of -o discard */
 	_Atomic bool wanted, stop;

@@ -159,6 +159,8 @@ static int step(struct space *space, struct space_trim *job)
 	uint32_t went;
 	int rc;
 
+	if (atomic_load(&space->trim.forbidden))
+		return -EBUSY;
 	if (max == 0 || !space_claim(space, max, 0))
 		return 0;
 	group = find(space, job, max, &run);
@@ -174,6 +176,13 @@ static int step(struct space *space, struct space_trim *job)
 		return rc;
 	job->trimmed += run.length;
 	return 1;
+}
+
+void space_trim_forbid(struct space *space, bool forbidden)
+{
+	trim_exclude(space);
+	atomic_store(&space->trim.forbidden, forbidden);
+	trim_allow(space);
 }
 
 int space_trim_step(struct space *space, struct space_trim *job)

@@ -41,7 +41,7 @@ struct truncating {
 	uint64_t size;                /* the new one */
 	struct record record;         /* as read under the locks */
 	struct record_buffer buffer;
-	uint64_t key;                 /* purge record of what goes; 0: none, or the orphan's serves */
+	uint64_t key;                 /* purge record of it; 0: none, or the orphan has one */
 	struct cut cut;
 };
 

@@ -78,7 +78,9 @@ static int parse_trim(int argc, char **argv, struct trim_call *call)
 
 static int trim_failed(const struct trim_call *call, int error)
 {
-	if (error == EOPNOTSUPP)
+	if (error == EBUSY)
+		message(LOG_ERR, "%s: is frozen; 'blinkfs thaw' first", call->dir);
+	else if (error == EOPNOTSUPP)
 		message(LOG_ERR, "%s: the device of this volume cannot discard", call->dir);
 	else
 		message(LOG_ERR, "%s: not everything could be given back: %s", call->dir,

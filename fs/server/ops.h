@@ -36,8 +36,6 @@ void op_removexattr(fuse_req_t req, fuse_ino_t node, const char *name);
 /* ops_file.c */
 void op_open(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi);
 void op_opendir(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi);
-/* May an inode with such flags be opened so (open(2))? */
-int may_open(const struct core_attr *attr, int flags);
 /*
  * In the mount in which the volume's first flag is set, no open is looked at.  But the
  * kernel asks for stale attributes, by descriptor, before it takes a write into its

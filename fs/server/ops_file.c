@@ -5,6 +5,7 @@
 #include "engine/base/message.h"
 #include "engine/format.h"
 #include "fs/server/control.h"
+#include "fs/server/freeze.h"
 #include "fs/server/ops.h"
 #include "fs/server/reply.h"
 #include "fs/server/worker.h"
@@ -13,7 +14,8 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 
-int may_open(const struct core_attr *attr, int flags)
+/* May an inode with such flags be opened so (open(2))? */
+static int may_open(const struct core_attr *attr, int flags)
 {
 	bool writes = (flags & O_ACCMODE) != O_RDONLY;
 
@@ -170,10 +172,15 @@ void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_
 void op_fsync(fuse_req_t req, fuse_ino_t node, int data_only, struct fuse_file_info *fi)
 {
 	bool is_control = node_view(node) == VIEW_CONTROL;
+	/* A frozen volume is durable, but for access times, which have to wait (INV-FREEZE-3). */
+	bool whole = !data_only && freeze_enter(req_server(req)->freeze);
+	int rc = core_fsync(req_core(req), is_control ? VIEW_BASE : node_view(node),
+			    is_control ? INO_ROOT : node_ino(node), !whole);
 
 	(void)fi;
-	reply_status(req, core_fsync(req_core(req), is_control ? VIEW_BASE : node_view(node),
-				     is_control ? INO_ROOT : node_ino(node), data_only != 0));
+	if (whole)
+		freeze_leave(req_server(req)->freeze);
+	reply_status(req, rc);
 }
 
 void op_copy_file_range(fuse_req_t req, fuse_ino_t node_in, off_t offset_in,

@@ -98,25 +98,6 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 	reply_entry(req, rc, node_view(parent), &attr);
 }
 
-/* Somebody else made it since the kernel looked: then it is opened. */
-static int open_existing(fuse_req_t req, fuse_ino_t parent, const char *name, int flags,
-			 struct core_attr *attr)
-{
-	view_t view = node_view(parent);
-	int rc = core_lookup(req_core(req), view, node_ino(parent), name, strlen(name), attr);
-
-	if (rc)
-		return rc;
-	rc = may_open(attr, flags);
-	if (!rc && flags & O_TRUNC && S_ISREG(attr->mode)) {
-		attr->size = 0;
-		rc = core_setattr(req_core(req), view, attr->ino, CORE_SET_SIZE, attr);
-	}
-	if (rc)
-		core_forget(req_core(req), attr->ino, 1);
-	return rc;
-}
-
 void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	       struct fuse_file_info *fi)
 {
@@ -127,8 +108,9 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	if (!name_is_ours(req, parent, name, -EEXIST))
 		return;
 	rc = create(req, parent, name, S_IFREG | (mode & ~(mode_t)S_IFMT), 0, &attr);
+	/* The kernel, which has not seen it, looks again, and then checks who may open it. */
 	if (rc == -EEXIST && !(fi->flags & O_EXCL))
-		rc = open_existing(req, parent, name, fi->flags, &attr);
+		rc = -ESTALE;
 	if (rc) {
 		reply_status(req, rc);
 		return;

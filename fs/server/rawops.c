@@ -88,13 +88,14 @@ static int node_attr(struct server *server, fuse_ino_t node, struct core_attr *a
 
 static void serve_statx(struct server *server, const struct fuse_in_header *in)
 {
-	struct raw_statx_out out = {.valid_seconds = (uint64_t)CACHE_SECONDS};
+	struct raw_statx_out out = {0};
 	struct core_attr attr;
 	int rc = node_attr(server, in->nodeid, &attr);
 
 	if (!rc && node_view(in->nodeid) != VIEW_CONTROL)
 		rc = guard_immutable(server, in->nodeid, &attr, false);
-	if (!rc)
+	if (!rc) {
+		out.valid_seconds = (uint64_t)reply_attr_seconds(&attr);
 		out.statx = (struct raw_statx){
 			.mask = MASK_BASIC | MASK_BIRTH,
 			.blksize = BLOCK_SIZE,
@@ -112,6 +113,7 @@ static void serve_statx(struct server *server, const struct fuse_in_header *in)
 			.rdev_major = major(attr.rdev),
 			.rdev_minor = minor(attr.rdev),
 		};
+	}
 	answer(server, in, rc, &out, sizeof(out));
 }
 

@@ -23,7 +23,7 @@ void reply_stat_fill(view_t view, const struct core_attr *attr, struct stat *st)
 	};
 }
 
-static double attr_seconds(const struct core_attr *attr)
+double reply_attr_seconds(const struct core_attr *attr)
 {
 	return attr->links_settled ? CACHE_SECONDS : 0;
 }
@@ -33,7 +33,7 @@ void reply_entry_fill(view_t view, const struct core_attr *attr, struct fuse_ent
 	*entry = (struct fuse_entry_param){
 		.ino = node_id(view, attr->ino),
 		.generation = NODE_GENERATION,
-		.attr_timeout = attr_seconds(attr),
+		.attr_timeout = reply_attr_seconds(attr),
 		.entry_timeout = CACHE_SECONDS,
 	};
 	reply_stat_fill(view, attr, &entry->attr);
@@ -66,7 +66,7 @@ void reply_attr(fuse_req_t req, int rc, view_t view, const struct core_attr *att
 		return;
 	}
 	reply_stat_fill(view, attr, &st);
-	fuse_reply_attr(req, &st, attr_seconds(attr));
+	fuse_reply_attr(req, &st, reply_attr_seconds(attr));
 }
 
 void reply_negative(fuse_req_t req)

@@ -13,6 +13,8 @@
 #define CACHE_SECONDS (365.0 * 86400)
 #define NODE_GENERATION 1 /* inode numbers are never reused (INV-ID-1) */
 
+/* How long the kernel may keep these attributes. */
+double reply_attr_seconds(const struct core_attr *attr);
 void reply_stat_fill(view_t view, const struct core_attr *attr, struct stat *st);
 void reply_entry_fill(view_t view, const struct core_attr *attr, struct fuse_entry_param *entry);
 

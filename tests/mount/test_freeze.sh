@@ -43,6 +43,7 @@ echo kept >"$mnt/kept"
 fails 2 'usage: blinkfs freeze DIR' "$blinkfs" freeze
 fails 2 'usage' "$blinkfs" thaw --now "$mnt"
 fails 1 'not in a mounted blinkfs volume' "$blinkfs" freeze "$work"
+cat "$mnt/kept" >/dev/null # its access time is in memory only
 fails 1 'cannot be thawed: it is not frozen' "$blinkfs" thaw "$mnt"
 same "$(state frozen)" false
 
@@ -65,6 +66,8 @@ same "$(timeout 10 cat "$mnt/kept")" kept
 timeout 10 ls -l "$mnt" "$mnt/quiet" >/dev/null || fail 'reading waits'
 timeout 10 stat -f "$mnt" >/dev/null || fail 'statfs waits'
 fails 1 'frozen already' timeout 10 "$blinkfs" freeze "$mnt"
+timeout 10 sync "$mnt/kept" || fail 'fsync waits'
+fails 1 'is frozen' timeout 10 "$blinkfs" trim "$mnt"
 fails 1 'the volume is frozen' timeout 10 "$blinkfs" log-resize "$mnt" 12M
 fails 1 'the volume is frozen' timeout 10 "$blinkfs" grow "$mnt" 128M
 same "$(digest)" "$before"
