@@ -36,19 +36,26 @@
  * INV-SB-3: log_reached says how far the log is durable, so that an older copy of
  * it is refused; it never says more than that.
  */
-static int write_superblock(struct volume *volume)
+static int write_superblock_locked(struct volume *volume)
 {
 	lsn_t durable = volume->log ? log_durable_lsn(volume->log) : 0;
+
+	if (durable > le64_get(volume->sb.log_reached))
+		volume->sb.log_reached = le64_make(durable);
+	return superblock_write(volume->dev, &volume->sb);
+}
+
+static int write_superblock(struct volume *volume)
+{
 	int rc;
 
 	latch_x(&volume->sb_latch);
-	if (durable > le64_get(volume->sb.log_reached))
-		volume->sb.log_reached = le64_make(durable);
-	rc = superblock_write(volume->dev, &volume->sb);
+	rc = write_superblock_locked(volume);
 	unlatch_x(&volume->sb_latch);
 	return rc;
 }
 
+/* INV-SB-4: in one go, so that who looks under the latch sees nothing that is not durable. */
 int volume_change_superblock(struct volume *volume,
 			     void (*change)(struct disk_superblock *sb, void *arg), void *arg)
 {
@@ -56,8 +63,9 @@ int volume_change_superblock(struct volume *volume,
 
 	latch_x(&volume->sb_latch);
 	change(&volume->sb, arg);
+	os_point("superblock:changed");
+	rc = write_superblock_locked(volume);
 	unlatch_x(&volume->sb_latch);
-	rc = write_superblock(volume);
 	if (rc)
 		volume_fail(volume, "the superblock cannot be written", rc);
 	return rc;

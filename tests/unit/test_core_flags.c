@@ -49,6 +49,26 @@ static int create(uint64_t parent, const char *name)
 	return rc;
 }
 
+/* INV-SB-4, which INV-FLAG-3 needs: until it is durable, nobody else sees that flags are used. */
+static unsigned changes, seen_early;
+
+static void look_at_superblock(const char *point)
+{
+	if (strcmp(point, "superblock:changed") != 0)
+		return;
+	changes++;
+	seen_early += !latch_held_x(&rig.volume->sb_latch);
+}
+
+Test(flags, are_seen_in_the_superblock_when_they_are_durable_there)
+{
+	os_linux_set_point_handler(look_at_superblock);
+	set_flags(f, CORE_FLAG_IMMUTABLE);
+	os_linux_set_point_handler(NULL);
+	cr_assert_gt(changes, 0);
+	cr_assert_eq(seen_early, 0);
+}
+
 static int exchange(uint64_t a, const char *name, uint64_t b, const char *other)
 {
 	return core_rename(rig.core, AT, a, name, strlen(name), b, other, strlen(other),
