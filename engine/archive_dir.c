@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define READ_BYTES (4u << 20)
+#define LSN_LIMIT (UINT64_C(1) << 61) /* above it a file talks nonsense */
 
 int archive_open_file(int dir_fd, const char *name, const char *suffix, int flags)
 {
@@ -215,6 +216,8 @@ static int describe(int dir_fd, struct archive_file *file, const uint8_t uuid[16
 	file->flags = le32_get(header->flags);
 	if (memcmp(header->uuid, uuid, sizeof(header->uuid)) != 0)
 		rc = -BE_IDENTITY;
+	else if (file->first < LSN_FIRST || file->first > LSN_LIMIT || file->end > LSN_LIMIT)
+		rc = -BE_DAMAGE;
 	else if (file->part)
 		rc = find_end(fd, file);
 	else if (file->end < file->first)

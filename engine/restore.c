@@ -11,6 +11,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* Above these a file talks nonsense; those of the restored volume go on from here. */
+#define LSN_LIMIT (UINT64_C(1) << 61)
+#define HISTORY_LIMIT (UINT64_C(1) << 29)
+
 static int refuse(const char *name, const char *why, int rc)
 {
 	message(LOG_ERR, "%s: %s", name, why);
@@ -41,6 +45,11 @@ static int judge_header(const struct disk_backup_header *head, const char *name)
 		return refuse(name, "damaged: its header does not match its checksum", -BE_DAMAGE);
 	if (le32_get(head->version) != BACKUP_VERSION)
 		return refuse(name, "of a newer version of this program", -BE_VERSION);
+	if (le64_get(head->lsn) < LSN_FIRST || le64_get(head->lsn) > LSN_LIMIT ||
+	    le64_get(head->base_lsn) > le64_get(head->lsn) ||
+	    generation_history(le64_get(head->generation)) > HISTORY_LIMIT)
+		return refuse(name, "damaged: it says of its LSN or generation what cannot be",
+			      -BE_DAMAGE);
 	return 0;
 }
 
@@ -288,10 +297,11 @@ static int take_superblock(struct restore *restore, const struct reader *r)
 {
 	const struct disk_superblock *sb = (const void *)r->blocks;
 	struct geometry geo;
-	int rc;
+	int rc = r->count == 1 ? superblock_accept(sb, false, &geo) : -BE_FORMAT;
 
-	if (r->count != 1 || geometry_decode(sb, &geo) ||
-	    memcmp(sb->uuid, r->head.uuid, sizeof(sb->uuid)) != 0)
+	if (rc == -BE_VERSION)
+		return refuse(r->name, "of a volume of a newer version of this program", rc);
+	if (rc || memcmp(sb->uuid, r->head.uuid, sizeof(sb->uuid)) != 0)
 		return damaged(r, "no superblock of this volume");
 	rc = make_room(restore, geo.block_count);
 	if (rc)
@@ -334,6 +344,8 @@ int restore_apply(struct restore *restore, int fd, const char *name)
 			break;
 		rc = apply_chunk(restore, &r);
 	}
+	if (rc == 0 && restore->geo.block_count == 0)
+		rc = damaged(&r, "no superblock is in it");
 	if (rc == 0) {
 		restore->lsn = le64_get(r.head.lsn);
 		restore->generation = le64_get(r.head.generation);

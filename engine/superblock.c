@@ -179,23 +179,26 @@ static bool has_magic(const struct disk_superblock *sb)
 	return memcmp(sb->magic, SB_MAGIC, sizeof(sb->magic)) == 0;
 }
 
-/*
- * 0, -BE_NOVOLUME (no magic), -BE_CRC, -BE_VERSION, -BE_FORMAT.  A version is
- * judged before the fields, which may mean something else in another version.
- */
-static int superblock_judge(const struct disk_superblock *sb, bool read_only)
+/* A version is judged before the fields, which may mean something else in another version. */
+int superblock_accept(const struct disk_superblock *sb, bool read_only, struct geometry *geo)
 {
-	struct geometry geo;
-
 	if (!has_magic(sb))
 		return -BE_NOVOLUME;
-	if (superblock_crc(sb) != le32_get(sb->crc))
-		return -BE_CRC;
 	if (le32_get(sb->version) != FORMAT_VERSION ||
 	    (le64_get(sb->incompat) & ~INCOMPAT_KNOWN) != 0 ||
 	    (!read_only && (le64_get(sb->ro_compat) & ~RO_COMPAT_KNOWN) != 0))
 		return -BE_VERSION;
-	return geometry_decode(sb, &geo);
+	return geometry_decode(sb, geo);
+}
+
+/* The same, of a block from the medium: -BE_CRC, too. */
+static int superblock_judge(const struct disk_superblock *sb, bool read_only)
+{
+	struct geometry geo;
+
+	if (has_magic(sb) && superblock_crc(sb) != le32_get(sb->crc))
+		return -BE_CRC;
+	return superblock_accept(sb, read_only, &geo);
 }
 
 /* The copy in `block`, which must call itself the last of its volume. */

@@ -145,7 +145,10 @@ static int descend(struct tree *tree, const struct target *target, unsigned leve
 		now = expected == level ? mode : LATCH_S;
 		rc = step_down(tree, frame, pageno, now, &frame);
 	}
-	return rc ? rc : corrupt_at(tree->volume, pageno, "tree_descend", "the path does not end");
+	if (rc)
+		return rc;
+	leave(frame, now);
+	return corrupt_at(tree->volume, pageno, "tree_descend", "the path does not end");
 }
 
 int tree_descend(struct tree *tree, const struct key *key, unsigned level, enum latch_mode mode,

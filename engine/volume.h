@@ -151,6 +151,9 @@ int volume_format_groups(struct device *dev, const struct geometry *geo, const u
  * -BE_TRUNCATED.  *used_copy may be NULL.
  */
 int superblock_read(struct device *dev, struct disk_superblock *out, bool *used_copy) must_check;
+/* Is it one that can be used, whatever its CRC?  -BE_NOVOLUME, -BE_VERSION, -BE_FORMAT. */
+int superblock_accept(const struct disk_superblock *sb, bool read_only,
+		      struct geometry *geo) must_check;
 /* INV-SB-1: generation up; copy, flush, primary, flush. */
 int superblock_write(struct device *dev, struct disk_superblock *sb) must_check;
 /* A copy in the device's last block that belongs to a larger volume, which did not come to be. */

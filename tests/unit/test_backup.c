@@ -2,6 +2,7 @@
  * Backup and restore, one rule at a time; beside threads they are in race_backup.c.
  */
 #include "engine/backup.h"
+#include "engine/base/crc32c.h"
 #include "engine/base/message.h"
 #include "engine/flush.h"
 #include "engine/restore.h"
@@ -273,6 +274,93 @@ Test(backup, damage_is_noticed)
 	cr_assert_eq(backup_verify(fd, "backup"), 0);
 	cr_assert_eq(ftruncate(fd, (off_t)result.bytes - 1), 0);
 	cr_assert_lt(backup_verify(fd, "backup"), 0);
+}
+
+/* A header whose checksum is right, whatever it says. */
+static void put_header(int fd, struct disk_backup_header head)
+{
+	head.crc = le32_make(0);
+	head.crc = le32_make(crc32c(0, &head, sizeof(head)));
+	cr_assert_eq(pwrite(fd, &head, sizeof(head), 0), sizeof(head));
+}
+
+/* Somebody else's file: what its fields say is not believed because a checksum is right. */
+Test(backup, impossible_headers_are_refused)
+{
+	struct backup_progress result;
+	struct disk_backup_header good, bad;
+	int fd;
+
+	backup_load_step(load, 50);
+	fd = take(-1, &result);
+	good = header_of(fd);
+	for (unsigned i = 0; i < 5; i++) {
+		bad = good;
+		if (i == 0)
+			bad.lsn = le64_make(1);
+		else if (i == 1)
+			bad.lsn = le64_make(UINT64_MAX);
+		else if (i == 2)
+			bad.generation = le64_make(UINT64_MAX);
+		else if (i == 3)
+			bad.base_lsn = le64_make(le64_get(good.lsn) + 1);
+		else
+			bad.version = le32_make(BACKUP_VERSION + 1);
+		put_header(fd, bad);
+		cr_assert_eq(restored(&fd, 1), i == 4 ? -BE_VERSION : -BE_DAMAGE, "%u", i);
+	}
+	put_header(fd, good);
+	cr_assert_eq(restored(&fd, 1), 0);
+}
+
+static void put_chunk(int fd, struct disk_backup_chunk chunk)
+{
+	chunk.crc = le32_make(0);
+	chunk.crc = le32_make(crc32c(0, &chunk, sizeof(chunk)));
+	cr_assert_eq(pwrite(fd, &chunk, sizeof(chunk), (off_t)le64_get(chunk.offset)),
+		     sizeof(chunk));
+}
+
+/* The superblock is what the rest is judged by. */
+Test(backup, superblocks_that_cannot_be_used_are_refused)
+{
+	struct disk_superblock sb, bad;
+	struct disk_backup_header head;
+	struct disk_backup_chunk chunk;
+	struct backup_progress result;
+	const off_t at = BACKUP_HEADER_BYTES;
+	int fd;
+
+	backup_load_step(load, 50);
+	fd = take(-1, &result);
+	cr_assert_eq(pread(fd, &chunk, sizeof(chunk), at), sizeof(chunk));
+	cr_assert_eq(le32_get(chunk.type), BACKUP_SUPER);
+	cr_assert_eq(pread(fd, &sb, sizeof(sb), at + (off_t)sizeof(chunk)), sizeof(sb));
+	for (unsigned i = 0; i < 3; i++) {
+		bad = sb;
+		if (i == 0)
+			bad.magic[0] ^= 1;
+		else if (i == 1)
+			bad.incompat = le64_make(UINT64_C(1) << 50);
+		else
+			bad.page_size = le32_make(7);
+		cr_assert_eq(pwrite(fd, &bad, sizeof(bad), at + (off_t)sizeof(chunk)), sizeof(bad));
+		chunk.payload_crc = le32_make(crc32c(0, &bad, sizeof(bad)));
+		put_chunk(fd, chunk);
+		cr_assert_eq(restored(&fd, 1), i == 1 ? -BE_VERSION : -BE_DAMAGE, "%u", i);
+	}
+	/* And none at all. */
+	head = header_of(fd);
+	head.chunks = le64_make(0);
+	head.file_bytes = le64_make(BACKUP_HEADER_BYTES + sizeof(chunk));
+	put_header(fd, head);
+	chunk.type = le32_make(BACKUP_END);
+	chunk.start = le64_make(0);
+	chunk.offset = le64_make(BACKUP_HEADER_BYTES);
+	chunk.count = le32_make(0);
+	put_chunk(fd, chunk);
+	cr_assert_eq(backup_verify(fd, "backup"), 0);
+	cr_assert_eq(restored(&fd, 1), -BE_DAMAGE);
 }
 
 /* INV-BAK-1: everything that a backup held is let go, as far as anybody can see. */

@@ -325,6 +325,23 @@ FAULT(purge_outside, 604, REPAIRED)
 	image_insert(i, INDEX_PURGE, &key, &purge, sizeof(purge));
 }
 
+/* What is to be freed belongs to a file, or to two records at once. */
+FAULT(purge_of_blocks_in_use, 304, REPAIRED)
+{
+	struct {
+		struct disk_purge head;
+		struct disk_purge_extent extent;
+	} purge = {
+		{.kind = PURGE_EXTENTS, .count = le32_make(1)},
+		{.length = le32_make(2)},
+	};
+	struct key key;
+
+	purge.extent.start = fault_extent(i, fault_lob(i, w->big), 0, &key)->start;
+	key = image_key_ino(700);
+	image_insert(i, INDEX_PURGE, &key, &purge, sizeof(purge));
+}
+
 FAULT(purge_past_an_extent, 305, REPAIRED)
 {
 	struct key key = image_key_ino(0);
