@@ -341,8 +341,7 @@ int flush_until(struct flusher *flusher, lsn_t below)
 	check(log_is_appending(volume));
 	if (atomic_load(&volume->failed))
 		return -EIO;
-	if (below > log_next_lsn(log))
-		below = log_next_lsn(log);
+	below = log_tally_ceil(log, below);
 	rc = log_flush(log, below);
 	if (rc)
 		return rc;

@@ -353,7 +353,7 @@ struct disk_checkpoint {
 	le64 marked_lsn;  /* newest durable mark: all below it was durable, data included */
 	le64 generation;  /* mount generation; also the epoch that seeds the CRCs */
 	le64 sequence;    /* raised by each checkpoint; the higher valid one of a generation wins */
-	uint8_t reserved1[8];
+	le64 tally;       /* blocks in use as of lsn, bitmap pages left out; 0: not known */
 };
 static_assert(sizeof(struct disk_checkpoint) == 64, "checkpoint");
 

@@ -32,5 +32,6 @@ AT(disk_inode, dead_first, 112);
 AT(disk_inode, entries, 144);
 AT(disk_checkpoint, lsn, 24);
 AT(disk_checkpoint, sequence, 48);
+AT(disk_checkpoint, tally, 56);
 AT(disk_log_header, size_bytes, 32);
 AT(disk_log_header, volume, 52);

@@ -420,11 +420,17 @@ static int format_log(struct device *dev, const struct format_params *params,
 {
 	int rc;
 
-	if (!geo->log_external)
-		return log_format(dev, geo->log_start * BLOCK_SIZE, geo->log_bytes, params->uuid,
-				  1);
+	const uint64_t used = (FIXED_PAGES - 1) * (uint64_t)geo->page_blocks; /* INV-LOG-12 */
+
+	if (!geo->log_external) {
+		rc = log_format(dev, geo->log_start * BLOCK_SIZE, geo->log_bytes, params->uuid, 1);
+		return rc ? rc : log_write_tally(dev, geo->log_start * BLOCK_SIZE, params->uuid,
+						 used);
+	}
 	rc = log_format_external(params->log_dev, geo->log_bytes, params->log_uuid, params->uuid,
 				 1);
+	if (rc == 0)
+		rc = log_write_tally(params->log_dev, 0, params->log_uuid, used);
 	return rc ? rc : dev_flush(params->log_dev);
 }
 

@@ -8,6 +8,8 @@
  */
 #include "engine/mtr_internal.h"
 
+#include "engine/space.h"
+
 #include <stdlib.h>
 
 /* ------------------------------------------------------ a. reservations */
@@ -162,8 +164,7 @@ static int locate_all(struct mtr *m)
 			rc = locate_leaf(m, want->index, &want->low, &leaf, &last);
 	}
 	for (unsigned i = 0; rc == 0 && i < m->bitmap_count; i++)
-		rc = pool_get(m->volume->pool, m->bitmap[i].pageno, PAGE_BITMAP, 0,
-			      &m->bitmap[i].frame);
+		rc = space_pin_bitmap(m->volume, m->bitmap[i].pageno, &m->bitmap[i].frame);
 	if (rc == 0 && m->want_system)
 		rc = pool_get(m->volume->pool, m->volume->geo.system_page, PAGE_SYSTEM, 0,
 			      &m->system);

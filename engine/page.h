@@ -129,6 +129,8 @@ size_t redo_split_left(uint8_t *body, unsigned keep, const struct key *high, uin
 size_t redo_flags(uint8_t *body, uint8_t flags);
 size_t redo_fence(uint8_t *body, const struct key *high, uint64_t right);
 size_t redo_bits(uint8_t *body, bool value, uint64_t first, uint64_t count);
+/* How many more blocks a body of REC_BITS makes used; 0 when it is malformed. */
+int64_t redo_bits_change(const uint8_t *body, size_t len);
 size_t redo_counter(uint8_t *body, unsigned counter, uint64_t value);
 
 /* ------------------------------------------------------- bitmap pages */

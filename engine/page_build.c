@@ -130,6 +130,16 @@ size_t redo_bits(uint8_t *body, bool value, uint64_t first, uint64_t count)
 	return (size_t)(at - body);
 }
 
+int64_t redo_bits_change(const uint8_t *body, size_t len)
+{
+	uint64_t first, count;
+	size_t at = len > 1 ? varint_get(body + 1, len - 1, &first) : 0;
+
+	if (at == 0 || varint_get(body + 1 + at, len - 1 - at, &count) == 0 || count > INT32_MAX)
+		return 0;
+	return body[0] ? (int64_t)count : -(int64_t)count;
+}
+
 size_t redo_counter(uint8_t *body, unsigned counter, uint64_t value)
 {
 	le64 raised = le64_make(value);

@@ -8,6 +8,7 @@
 #include "engine/base/message.h"
 #include "engine/base/units.h"
 #include "engine/doublewrite.h"
+#include "engine/space.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -132,12 +133,22 @@ static bool page_survives(void *arg, uint64_t pageno)
 	return page && page->first;
 }
 
-static int start_log(struct volume *volume, lsn_t cut, uint64_t generation)
+/* INV-LOG-12: from checkpoint and log; else, once, from the bitmaps, which are in place. */
+static int find_tally(struct recovery *r)
+{
+	if (space_used_is_possible(r->volume, r->tally))
+		return 0;
+	os_point("recovery:counting");
+	return space_count_used(r->volume, &r->tally);
+}
+
+static int start_log(struct volume *volume, lsn_t cut, uint64_t generation, uint64_t tally)
 {
 	struct log_options options = {
 		.buffer_bytes = volume->options.log_buffer_bytes,
 		.mode = volume->options.read_only ? LOG_MODE_AUTO : volume->options.log_mode,
 		.scrub = volume->options.log_scrub && !volume->options.read_only,
+		.tally = tally,
 		.on_dead = volume_log_dead,
 		.on_dead_arg = volume,
 	};
@@ -174,7 +185,9 @@ int recovery_run(struct volume *volume, uint64_t new_generation, lsn_t *cut)
 	if (rc == 0 && volume->archive)
 		archive_recovered(volume->archive, r.cut);
 	if (rc == 0)
-		rc = start_log(volume, r.cut, new_generation);
+		rc = find_tally(&r);
+	if (rc == 0)
+		rc = start_log(volume, r.cut, new_generation, r.tally);
 	if (rc == 0)
 		say_the_end(&r);
 	stat_add(&volume->stats, STAT_recovery_mtrs, r.mtrs);

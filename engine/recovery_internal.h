@@ -52,6 +52,7 @@ struct change_table {
 struct suspect {
 	lsn_t start, end;
 	uint64_t mtrs;       /* before it */
+	uint64_t tally;
 	const uint8_t *body; /* of its REC_DATA */
 	size_t len;
 };
@@ -61,6 +62,7 @@ struct recovery {
 	struct change_table table;
 	lsn_t cut;
 	uint64_t mtrs;
+	uint64_t tally;          /* as of the cut, or as far as scanned; 0: not known */
 
 	/* scan */
 	struct suspect *suspect; /* in LSN order */

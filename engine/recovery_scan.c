@@ -39,6 +39,7 @@ static int add_suspect(struct recovery *r, const struct log_mtr *mtr, const stru
 		.start = mtr->start,
 		.end = mtr->end,
 		.mtrs = r->mtrs,
+		.tally = r->tally,
 		.body = rec->body,
 		.len = rec->len,
 	};
@@ -60,7 +61,7 @@ static void clear_suspects(struct recovery *r, lsn_t marked)
 
 /* 0, -ENOMEM, or -BE_DAMAGE: no such record was ever appended. */
 static int collect_record(struct recovery *r, const struct log_mtr *mtr, const struct log_rec *rec,
-			  const uint8_t *head)
+			  const uint8_t *head, int64_t *tally)
 {
 	struct change change = {.end = mtr->end, .record = head};
 	uint64_t pageno;
@@ -72,6 +73,11 @@ static int collect_record(struct recovery *r, const struct log_mtr *mtr, const s
 	if (varint_get(rec->body, rec->len, &pageno) == 0 || rec->type >= REC_LIMIT ||
 	    pageno < r->volume->geo.groups_start || pageno >= r->volume->geo.block_count)
 		return -BE_DAMAGE;
+	if (rec->type == REC_BITS) {
+		size_t at = varint_get(rec->body, rec->len, &pageno);
+
+		*tally += redo_bits_change(rec->body + at, rec->len - at);
+	}
 	change.voids = rec->type == REC_FREE_PAGE || rec->type == REC_PAGE_INIT;
 	return table_add(&r->table, pageno, &change);
 }
@@ -81,14 +87,17 @@ static int collect_records(struct recovery *r, const struct log_mtr *mtr)
 	struct log_cursor cursor = {mtr->records, mtr->records_bytes};
 	const uint8_t *head = cursor.next;
 	struct log_rec rec;
+	int64_t tally = 0;
 	int rc;
 
 	while ((rc = log_next_record(&cursor, &rec)) > 0) {
-		rc = collect_record(r, mtr, &rec, head);
+		rc = collect_record(r, mtr, &rec, head, &tally);
 		if (rc)
 			return rc;
 		head = cursor.next;
 	}
+	if (r->tally)
+		r->tally += (uint64_t)tally;
 	return rc;
 }
 
@@ -175,6 +184,7 @@ static int fix_cut(struct recovery *r, const struct log_scan_result *result)
 	if (rc > 0) {
 		r->cut = r->suspect[missing].start;
 		r->mtrs = r->suspect[missing].mtrs;
+		r->tally = r->suspect[missing].tally;
 		rc = 0;
 	}
 	if (rc == 0 && r->malformed < r->cut)
@@ -192,6 +202,7 @@ int recovery_scan(struct recovery *r)
 	int rc;
 
 	r->malformed = UINT64_MAX;
+	r->tally = log_found_checkpoint(volume->log)->tally;
 	rc = log_scan(volume->log, collect_mtr, r, &result);
 	if (rc)
 		return rc;

@@ -67,6 +67,8 @@ void redo_page(struct redo *redo, struct frame *frame, uint8_t type, size_t len)
 	rc = page_redo(frame->data, volume->geo.page_size, pageno, volume->tag, type, redo->body,
 		       len);
 	check(rc == 0);
+	if (type == REC_BITS)
+		redo->tally += redo_bits_change(redo->body, len);
 	note_changed(redo, frame, type == REC_PAGE_INIT);
 }
 
@@ -103,6 +105,7 @@ static void place(struct redo *redo, struct log_append *append, struct log_ticke
 	struct frame *bitmap = redo->late.bitmap;
 
 	log_append_sum(log, append, redo->records, redo->len);
+	append->tally = redo->tally;
 	if (!bitmap) {
 		log_append_place(log, append, ticket);
 		return;
@@ -112,6 +115,7 @@ static void place(struct redo *redo, struct log_append *append, struct log_ticke
 	redo_page(redo, bitmap, REC_BITS,
 		  redo_bits(redo->body, redo->late.value, redo->late.first, redo->late.count));
 	log_append_sum(log, append, redo->records, redo->len);
+	append->tally = redo->tally;
 	log_append_place(log, append, ticket);
 	redo->changed_count--;
 	check(redo->changed[redo->changed_count].frame == bitmap);
@@ -163,6 +167,7 @@ void redo_again(struct redo *redo)
 {
 	redo->len = 0;
 	redo->changed_count = 0;
+	redo->tally = 0;
 }
 
 void redo_end(struct redo *redo)

@@ -34,6 +34,7 @@ struct redo {
 		uint64_t first, count;
 		bool value;
 	} late;
+	int64_t tally;       /* blocks that it takes less those that it gives back (INV-LOG-12) */
 	lsn_t lsn;           /* end, after redo_commit() */
 	/* Called with the LSN known and nobody yet told that it is listed; or NULL. */
 	void (*appended)(void *arg);

@@ -38,135 +38,16 @@
 #include <string.h>
 
 #define RESERVE_GROUPS_MAX (MTR_GROUPS_MAX / 2) /* the other half is for what the mtr frees */
-#define PREFETCH_GROUPS 32u
+#define FIRST_GROUPS 2u    /* loaded by a mount: where the indexes begin */
+#define LOADS_FOR_ONE_PIECE 8u /* groups that are read before a reservation is scattered */
 #define SCARCE_SHARE 4u    /* fewer free blocks than total / 4: no file breaks pieces to grow */
 #define THRIFTY_GROUPS 64u /* that are asked for broken pieces, if not scarce */
 
 /* ------------------------------------------------------------------ opening */
 
-static int load_group(struct space *space, uint32_t number)
-{
-	struct volume *volume = space->volume;
-	struct group *group = space_group(space, number);
-	uint64_t first = space_first_block(space, number);
-	uint64_t end = volume->geo.block_count - 1; /* the last block is the superblock's copy */
-	const struct disk_bitmap_page *page;
-	struct frame *frame;
-	uint32_t bits = space->group_blocks;
-	int rc = pool_get(volume->pool, first, PAGE_BITMAP, 0, &frame);
-
-	if (rc)
-		return rc;
-	if (first + bits > end)
-		bits = (uint32_t)(end - first);
-	latch_s(&frame->latch);
-	page = (const struct disk_bitmap_page *)frame->data;
-	if (le32_get(page->group) != number)
-		rc = corrupt_at(volume, first, "space_open", "bitmap of another group");
-	else if (!page_bits_are(frame->data, 0, space->page_blocks, true))
-		rc = corrupt_at(volume, first, "space_open", "bitmap page marked free");
-	else
-		memcpy(group->busy, page + 1, (bits + 7) / 8);
-	unlatch_s(&frame->latch);
-	pool_put(frame);
-	if (rc)
-		return rc;
-	for (uint32_t bit = bits; bit % 8; bit++)
-		group->busy[bit / 64] |= 1ull << bit % 64;
-	space->total += bits;
-	group_loaded(space, group);
-	atomic_fetch_add_explicit(&space->free, atomic_load(&group->free), memory_order_relaxed);
-	return 0;
-}
-
-static void prefetch_groups(struct space *space, uint32_t from)
-{
-	uint64_t pageno[PREFETCH_GROUPS];
-	size_t count = 0;
-
-	while (count < PREFETCH_GROUPS && from + count < space->group_count) {
-		pageno[count] = space_first_block(space, from + (uint32_t)count);
-		count++;
-	}
-	pool_prefetch(space->volume->pool, pageno, count, PAGE_BITMAP, 0);
-}
-
-static int load_groups(struct space *space)
-{
-	struct pool *pool = space->volume->pool;
-	int rc = pool_take_tickets(pool, 1);
-
-	if (rc)
-		return rc;
-	for (uint32_t number = 0; number < space->group_count && rc == 0; number++) {
-		if (number % PREFETCH_GROUPS == 0)
-			prefetch_groups(space, number);
-		rc = load_group(space, number);
-	}
-	pool_give_tickets(pool, 1);
-	return rc;
-}
-
-static void part_free(struct space_part *part)
-{
-	free(part->table);
-	free(part->group);
-	free(part->busy);
-	free(part->held);
-	free(part->stale);
-	free(part);
-}
-
-/* A table with room for so many, with the entries of the present one. */
-static struct group **larger_table(struct space *space, uint32_t room)
-{
-	struct group **table = calloc(room, sizeof(*table));
-	uint32_t count = space->group_count;
-
-	if (table && count > 0)
-		memcpy(table, atomic_load(&space->table), count * sizeof(*table));
-	return table;
-}
-
 int space_grow_begin(struct space *space, uint32_t group_count)
 {
-	size_t held_words = (space->group_blocks / space->page_blocks + 63) / 64;
-	uint32_t first = space->group_count, count = group_count - first;
-	uint32_t room = space->table_room;
-	bool keeps_stale = space->volume->options.discard;
-	struct space_part *part = calloc(1, sizeof(*part));
-	struct group **table = atomic_load(&space->table);
-
-	if (part == NULL)
-		return -ENOMEM;
-	if (count == 0) {
-		part_free(part);
-		return 0;
-	}
-	part->group = calloc(count, sizeof(*part->group));
-	part->busy = calloc(count, space->words * sizeof(*part->busy));
-	part->held = calloc(count, held_words * sizeof(*part->held));
-	if (keeps_stale)
-		part->stale = calloc(count, space->words * sizeof(*part->stale));
-	if (group_count > room) {
-		room = group_count > 2 * room ? group_count : 2 * room;
-		table = part->table = larger_table(space, room);
-	}
-	if (!part->group || !part->busy || !part->held || !table || (keeps_stale && !part->stale)) {
-		part_free(part);
-		return -ENOMEM;
-	}
-	for (uint32_t i = 0; i < count; i++) {
-		table[first + i] = &part->group[i];
-		group_init(space, &part->group[i], first + i, part->busy + (size_t)i * space->words,
-			   part->held + (size_t)i * held_words,
-			   keeps_stale ? part->stale + (size_t)i * space->words : NULL);
-	}
-	part->next = space->parts;
-	space->parts = part;
-	space->table_room = room;
-	atomic_store(&space->table, table);
-	return 0;
+	return space_table_grow(space, group_count);
 }
 
 int space_open(struct space **out, struct volume *volume)
@@ -182,13 +63,14 @@ int space_open(struct space **out, struct volume *volume)
 	space->group_blocks = geo->group_blocks;
 	space->page_blocks = geo->page_blocks;
 	space->words = (geo->group_blocks + 63) / 64;
+	latch_init(&space->load_latch, RANK_SPACE, 0);
 	rc = defer_init(space);
 	if (rc == 0)
-		rc = space_grow_begin(space, geo->group_count);
+		rc = space_table_grow(space, geo->group_count);
 	if (rc)
 		goto out;
 	space->group_count = geo->group_count;
-	rc = load_groups(space);
+	rc = space_load_first(space, FIRST_GROUPS);
 	if (rc)
 		goto out;
 	pages_init(space);
@@ -207,48 +89,14 @@ void space_close(struct space *space)
 	if (space == NULL)
 		return;
 	defer_destroy(space);
-	while (space->parts) {
-		struct space_part *part = space->parts;
-
-		space->parts = part->next;
-		part_free(part);
-	}
+	space_table_free(space);
 	free(space);
-}
-
-/* How many blocks of a group there are in a volume whose groups end at `end`. */
-static uint32_t bits_below(const struct space *space, uint32_t number, uint64_t end)
-{
-	uint64_t first = space_first_block(space, number);
-
-	if (end <= first)
-		return 0;
-	return end - first < space->group_blocks ? (uint32_t)(end - first) : space->group_blocks;
-}
-
-static void open_bits(struct space *space, uint32_t number, uint32_t from, uint32_t to)
-{
-	uint32_t went;
-
-	if (from >= to)
-		return;
-	went = group_give_discarded(space, space_group(space, number), from, to - from);
-	atomic_fetch_add(&space->free, (int64_t)(to - from - went));
 }
 
 void space_grow(struct space *space, uint64_t old_end, uint64_t new_end)
 {
-	uint32_t had = space->group_count, have = space->volume->geo.group_count;
-	uint32_t tail = bits_below(space, had - 1, old_end);
-	uint64_t more = bits_below(space, had - 1, new_end) - tail;
-
-	for (uint32_t number = had; number < have; number++)
-		more += bits_below(space, number, new_end);
-	atomic_fetch_add(&space->total, more);
-	space->group_count = have;
-	open_bits(space, had - 1, tail, bits_below(space, had - 1, new_end));
-	for (uint32_t number = had; number < have; number++)
-		open_bits(space, number, space->page_blocks, bits_below(space, number, new_end));
+	check(old_end >= space->end); /* what is too short for a group is in none */
+	space_load_grown(space, space->group_count, new_end);
 	/* Now that there is room for more. */
 	pages_set_targets(space);
 	pages_refill(space);
@@ -268,11 +116,14 @@ struct group *space_group_of(struct space *space, uint64_t start, uint64_t count
 {
 	uint64_t index = start - space->volume->geo.groups_start;
 	uint64_t number = index / space->group_blocks;
+	struct group *group;
 
 	*bit = (uint32_t)(index % space->group_blocks);
 	check(start >= space->volume->geo.groups_start && number < space->group_count);
 	check(count > 0 && *bit + count <= space->group_blocks);
-	return space_group(space, (uint32_t)number);
+	group = space_group(space, (uint32_t)number);
+	check(group); /* INV-SPACE-4 */
+	return group;
 }
 
 bool space_claim(struct space *space, uint64_t blocks, unsigned flags)
@@ -320,9 +171,11 @@ static void add_piece(struct space *space, struct reservation *r, const struct g
 static bool may_have(const struct space *space, const struct group *group, uint32_t blocks,
 		     bool thrifty)
 {
-	uint32_t free = atomic_load_explicit(&group->free, memory_order_relaxed);
-	uint32_t longest, whole;
+	uint32_t free, longest, whole;
 
+	if (group == NULL)
+		return false;
+	free = atomic_load_explicit(&group->free, memory_order_relaxed);
 	if (free < blocks)
 		return false;
 	longest = atomic_load_explicit(thrifty ? &group->broken : &group->longest,
@@ -373,8 +226,9 @@ static bool richest_group(struct space *space, const uint32_t *tried, unsigned c
 	uint32_t most = 0;
 
 	for (uint32_t number = 0; number < space->group_count; number++) {
-		uint32_t free = atomic_load_explicit(&space_group(space, number)->free,
-						     memory_order_relaxed);
+		struct group *group = space_group(space, number);
+		uint32_t free = group ? atomic_load_explicit(&group->free, memory_order_relaxed)
+				      : 0;
 
 		if (free > most && !used_already(tried, count, number)) {
 			most = free;
@@ -432,10 +286,11 @@ static bool near_is_sound(const struct space *space, uint64_t near)
 static bool take_there(struct space *space, uint64_t start, uint32_t blocks, bool thrifty,
 		       struct reservation *out)
 {
-	uint32_t bit;
-	struct group *group = space_group_of(space, start, 1, &bit);
+	uint64_t index = start - space->volume->geo.groups_start;
+	struct group *group = space_group(space, (uint32_t)(index / space->group_blocks));
+	uint32_t bit = (uint32_t)(index % space->group_blocks);
 
-	if (!group_take_at(space, group, bit, blocks, thrifty))
+	if (group == NULL || !group_take_at(space, group, bit, blocks, thrifty))
 		return false;
 	add_piece(space, out, group, bit, blocks);
 	return true;
@@ -469,24 +324,48 @@ static uint64_t piece_behind(const struct space *space, uint64_t block)
 	return near_is_sound(space, next) ? next : start;
 }
 
+/* Near there, in groups that are loaded. */
+static bool take_near(struct space *space, uint32_t blocks, uint64_t near, bool grows,
+		      struct reservation *out)
+{
+	if (blocks < space->page_blocks) {
+		if (take_small(space, near, blocks, grows, out))
+			return true;
+		near = piece_behind(space, near);
+	}
+	return take_there(space, near, blocks, false, out) ||
+	       take_one(space, near, blocks, false, space->group_count, out);
+}
+
+/* The same in groups that are read now. */
+static bool take_unread(struct space *space, uint32_t blocks, struct reservation *out)
+{
+	struct group *group;
+
+	for (unsigned i = 0; i < LOADS_FOR_ONE_PIECE; i++) {
+		group = space_load_more(space);
+		if (group == NULL)
+			return false;
+		if (take_one(space, space_first_block(space, group->number), blocks, false, 1, out))
+			return true;
+	}
+	return false;
+}
+
 /* Finds what was claimed. */
 static bool take_claimed(struct space *space, uint32_t blocks, uint64_t hint,
 			 struct reservation *out)
 {
 	_Atomic uint64_t *last = &space->near[stats_shard()];
-	uint64_t near = hint;
+	uint64_t start = space->volume->geo.groups_start, near = hint;
 
 	if (!near_is_sound(space, near))
 		near = atomic_load_explicit(last, memory_order_relaxed);
 	if (!near_is_sound(space, near))
-		near = space->volume->geo.groups_start;
-	if (blocks < space->page_blocks) {
-		if (take_small(space, near, blocks, near == hint, out))
-			goto found;
-		near = piece_behind(space, near);
-	}
-	if (take_there(space, near, blocks, false, out) ||
-	    take_one(space, near, blocks, false, space->group_count, out))
+		near = start;
+	/* A bad one is passed over. */
+	(void)!space_load(space, (uint32_t)((near - start) / space->group_blocks));
+	if (take_near(space, blocks, near, near == hint, out) || take_unread(space, blocks, out))
 		goto found;
 	stat_add(&space->volume->stats, STAT_space_scattered, 1);
 	if (!take_scattered(space, blocks, out)) {
@@ -501,12 +380,13 @@ found:
 	return true;
 }
 
-static bool reserve_once(struct space *space, uint32_t blocks, uint64_t hint, unsigned flags,
-			 struct reservation *out)
+static bool claim_and_take(struct space *space, uint32_t blocks, uint64_t hint, unsigned flags,
+			   struct reservation *out, bool *claimed)
 {
 	out->count = 0;
 	out->blocks = 0;
-	if (!space_claim(space, blocks, flags))
+	*claimed = space_claim(space, blocks, flags);
+	if (!*claimed)
 		return false;
 	if (take_claimed(space, blocks, hint, out))
 		return true;
@@ -514,6 +394,19 @@ static bool reserve_once(struct space *space, uint32_t blocks, uint64_t hint, un
 	atomic_fetch_add(&space->free, (int64_t)(blocks - out->blocks));
 	out->count = 0;
 	out->blocks = 0;
+	return false;
+}
+
+/* In vain only when no group is left to be read. */
+static bool reserve_once(struct space *space, uint32_t blocks, uint64_t hint, unsigned flags,
+			 struct reservation *out)
+{
+	bool claimed;
+
+	do {
+		if (claim_and_take(space, blocks, hint, flags, out, &claimed))
+			return true;
+	} while (claimed && space_load_more(space));
 	return false;
 }
 

@@ -27,6 +27,7 @@
 
 #include <stdbool.h>
 
+struct frame;
 struct space;
 struct volume;
 
@@ -43,9 +44,19 @@ struct reservation {
 
 enum space_flags { SPACE_PRIVILEGED = 1 };
 
-/* Reads all bitmap pages (through the pool). */
+/*
+ * Reads the bitmaps of a few groups, whatever the volume's size; others are read when they
+ * are wanted (space_load.c).  The log is appending.
+ */
 int space_open(struct space **out, struct volume *volume) must_check;
 void space_close(struct space *space);
+/*
+ * Blocks in use according to the bitmaps, their own pages left out: of a volume whose
+ * log does not know it.  All pages are in place, nothing changes.  Reads all bitmaps.
+ */
+int space_count_used(struct volume *volume, uint64_t *used) must_check;
+/* Could so many be in use in a volume of this size? */
+bool space_used_is_possible(const struct volume *volume, uint64_t used);
 /* The thread that keeps pages ready for the indexes. */
 int space_start(struct space *space) must_check;
 void space_stop(struct space *space);
@@ -154,5 +165,10 @@ void space_grow(struct space *space, uint64_t old_end, uint64_t new_end);
 
 /* Bitmap page of the group that holds `block`; first block and bit arithmetic. */
 uint64_t space_bitmap_page(const struct volume *volume, uint64_t block);
+/*
+ * Pins it, with a ticket, for who is going to change bits there: INV-SPACE-4.  Nothing
+ * of rank bitmap or below is latched.
+ */
+int space_pin_bitmap(struct volume *volume, uint64_t block, struct frame **out) must_check;
 
 #endif

@@ -518,7 +518,7 @@ bool group_busy(struct group *group, uint32_t first, uint32_t length)
 void group_init(struct space *space, struct group *group, uint32_t number, uint64_t *busy,
 		uint64_t *held, uint64_t *stale)
 {
-	latch_init(&group->latch, RANK_SPACE, number);
+	latch_init(&group->latch, RANK_SPACE, number + 1ull);
 	group->number = number;
 	group->busy = busy;
 	group->held = held;

@@ -11,7 +11,7 @@
 
 /* The free map of one group: busy = bitmap | reserved | freed but not reusable (INV-LOB-5). */
 struct group {
-	struct latch latch;        /* RANK_SPACE, order = group number */
+	struct latch latch;        /* RANK_SPACE, order = group number + 1 */
 	uint32_t number;           /* constant */
 	uint64_t *busy;            /* one bit a block [lock: latch] */
 	uint32_t scan;             /* where the next search without a hint starts [lock: latch] */
@@ -173,6 +173,8 @@ bool pages_hold_begin(struct space *space, uint32_t blocks);
 /* Pieces that data may not have, those that are only wanted left out. */
 uint64_t pages_withheld(struct space *space);
 
+/* A group has been loaded: its share goes to the reserve. */
+void pages_group_loaded(struct space *space, struct group *group);
 /* A page-shaped piece of the map, claimed. */
 bool pages_find(struct space *space, uint64_t *pageno);
 
@@ -233,24 +235,30 @@ void trim_stop(struct space *space);
 
 /* ------------------------------------------------------------------ whole */
 
-/* Groups that came together: at open, and by each growth. */
-struct space_part {
-	struct space_part *next;
-	struct group **table;      /* the one that was made for it; or NULL */
-	struct group *group;
-	uint64_t *busy, *held, *stale; /* storage of their maps */
+/* Groups by number (space_load.c): NULL until they are loaded; &space->bad: unreadable. */
+struct space_table {
+	struct space_table *older; /* somebody may still read it */
+	struct group *_Atomic group[];
 };
 
 struct space {
 	struct volume *volume;
-	/* By number.  One with more room takes its place; the old one stays until the end. */
-	struct group **_Atomic table;
+	/* One with more room takes its place; the old one stays until the end. */
+	struct group *_Atomic *_Atomic table;
 	uint32_t table_room;
-	struct space_part *parts;
-	_Atomic uint32_t group_count; /* only grows, after the table has their entries */
+	struct space_table *tables;
+	struct group bad;          /* never used: its address stands for a group that is bad */
+	_Atomic uint32_t group_count; /* only grows, after the table has room for them */
 	uint32_t group_blocks, words, page_blocks;
 	_Atomic uint64_t total;    /* blocks that exist in groups */
 	_Atomic int64_t free;      /* free blocks that nobody has claimed (INV-SPACE-1) */
+	/* space_load.c; INV-SPACE-5 */
+	struct latch load_latch;   /* RANK_SPACE, order 0 */
+	_Atomic uint64_t unread;   /* free blocks in groups not loaded [lock: load_latch to write] */
+	_Atomic uint32_t loaded, bad_count; /* groups [lock: load_latch to write] */
+	uint64_t written_off;      /* free blocks of bad groups, as far as told [lock: load_latch] */
+	uint64_t end;              /* of the last group [lock: load_latch] */
+	uint32_t probes, probe_step; /* which is tried next [lock: load_latch] */
 	_Atomic uint64_t reserved;
 	struct page_pool pages;
 	struct page_reserve reserve;
@@ -261,15 +269,33 @@ struct space {
 	_Atomic uint64_t near[STAT_SHARDS]; /* where threads of a shard go on without a hint */
 };
 
+/* NULL: not loaded. */
 static inline struct group *space_group(struct space *space, uint32_t number)
 {
-	return atomic_load(&space->table)[number];
+	struct group *group = atomic_load(&atomic_load(&space->table)[number]);
+
+	return group == &space->bad ? NULL : group;
 }
 
 static inline uint64_t space_first_block(const struct space *space, uint32_t group)
 {
 	return space->volume->geo.groups_start + (uint64_t)group * space->group_blocks;
 }
+
+/* ----------------------------------------------------------- loading groups */
+
+uint32_t space_bits_below(const struct space *space, uint32_t number, uint64_t end);
+/* Room for so many groups in the table. */
+int space_table_grow(struct space *space, uint32_t group_count) must_check;
+void space_table_free(struct space *space);
+/* What is free, from the log's tally; and the first `count` groups. */
+int space_load_first(struct space *space, uint32_t count) must_check;
+/* The volume has grown; groups from `had` on are new. */
+void space_load_grown(struct space *space, uint32_t had, uint64_t new_end);
+/* 0: it is there; -EIO: it is bad; -ENOMEM.  Reads the device; waits for nothing else. */
+int space_load(struct space *space, uint32_t number) must_check;
+/* One more group; NULL: none that is not loaded has a free block that can be had. */
+struct group *space_load_more(struct space *space);
 
 /* The group of a run, and its first bit; no run crosses groups, each begins with its bitmap. */
 struct group *space_group_of(struct space *space, uint64_t start, uint64_t count, uint32_t *bit);

@@ -15,6 +15,10 @@
  * lacks pieces, each piece that becomes whole goes there under the same latch
  * (group_give()), before a writer can break it.
  *
+ * b. While groups are not loaded (space_load.c) the reserve wants only the share of those
+ * that are; each gives its own when it is loaded, and statfs counts as withheld what the
+ * others will give.
+ *
  * The kept part is the reserve of those who free space: as long as it is there,
  * unlink, rename, truncate and purge find a page for a split and a block for a
  * rewritten tail.  As long as both parts together have fewer pages than that,
@@ -41,23 +45,33 @@
 
 /* ---------------------------------------------------------------- the reserve */
 
-/* At most `want` slots; how many. */
-static uint32_t take_slots(struct page_reserve *reserve, uint32_t want)
+/* INV-SPACE-3 b */
+static uint64_t target_now(struct space *space)
 {
-	uint64_t held = atomic_load(&reserve->held);
+	uint64_t known = atomic_load(&space->loaded) + (uint64_t)atomic_load(&space->bad_count);
+	uint64_t target = space->reserve.target, count = space->group_count;
+
+	return known < count ? target * known / count : target;
+}
+
+/* At most `want` slots; how many. */
+static uint32_t take_slots(struct space *space, uint32_t want)
+{
+	struct page_reserve *reserve = &space->reserve;
+	uint64_t held = atomic_load(&reserve->held), target = target_now(space);
 	uint64_t slots;
 
 	do {
-		if (held >= reserve->target)
+		if (held >= target)
 			return 0;
-		slots = reserve->target - held < want ? reserve->target - held : want;
+		slots = target - held < want ? target - held : want;
 	} while (!atomic_compare_exchange_weak(&reserve->held, &held, held + slots));
 	return (uint32_t)slots;
 }
 
 bool pages_hold_begin(struct space *space, uint32_t blocks)
 {
-	if (take_slots(&space->reserve, 1) == 0)
+	if (take_slots(space, 1) == 0)
 		return false;
 	if (blocks == 0 || space_claim(space, blocks, SPACE_PRIVILEGED))
 		return true;
@@ -69,7 +83,7 @@ bool pages_hold_begin(struct space *space, uint32_t blocks)
 static bool hold_some(struct space *space, struct group *group)
 {
 	uint32_t want = atomic_load_explicit(&group->whole, memory_order_relaxed);
-	uint32_t slots = take_slots(&space->reserve, want);
+	uint32_t slots = take_slots(space, want);
 	uint64_t blocks = (uint64_t)slots * space->page_blocks;
 	uint32_t got = 0;
 	bool claimed = slots > 0 && space_claim(space, blocks, SPACE_PRIVILEGED);
@@ -82,16 +96,21 @@ static bool hold_some(struct space *space, struct group *group)
 	return claimed;
 }
 
+void pages_group_loaded(struct space *space, struct group *group)
+{
+	if (atomic_load(&space->reserve.held) < target_now(space) &&
+	    atomic_load_explicit(&group->whole, memory_order_relaxed) > 0)
+		hold_some(space, group);
+}
+
 static void hold_more(struct space *space)
 {
-	struct page_reserve *reserve = &space->reserve;
-
 	for (uint32_t number = 0; number < space->group_count; number++) {
 		struct group *group = space_group(space, number);
 
-		if (atomic_load(&reserve->held) >= reserve->target)
+		if (atomic_load(&space->reserve.held) >= target_now(space))
 			return;
-		if (atomic_load_explicit(&group->whole, memory_order_relaxed) > 0 &&
+		if (group && atomic_load_explicit(&group->whole, memory_order_relaxed) > 0 &&
 		    !hold_some(space, group))
 			return;
 	}
@@ -101,9 +120,10 @@ static void hold_more(struct space *space)
 static bool take_held(struct space *space, uint64_t *pageno)
 {
 	for (uint32_t number = 0; number < space->group_count; number++) {
+		struct group *group = space_group(space, number);
 		uint32_t bit;
 
-		if (group_unhold(space, space_group(space, number), &bit)) {
+		if (group && group_unhold(space, group, &bit)) {
 			atomic_fetch_sub(&space->reserve.held, 1);
 			*pageno = space_first_block(space, number) + bit;
 			return true;
@@ -115,7 +135,9 @@ static bool take_held(struct space *space, uint64_t *pageno)
 uint64_t pages_withheld(struct space *space)
 {
 	uint64_t ready = atomic_load(&space->pages.count);
-	uint64_t have = ready + atomic_load(&space->reserve.held);
+	/* Groups that are not loaded have their share. */
+	uint64_t have = ready + atomic_load(&space->reserve.held) + space->reserve.target -
+			target_now(space);
 	uint64_t all = space->pages.kept + space->reserve.target;
 
 	if (have > all)
@@ -131,9 +153,10 @@ static bool take_whole(struct space *space, uint64_t *pageno)
 	if (!space_claim(space, space->page_blocks, SPACE_PRIVILEGED))
 		return false;
 	for (uint32_t number = 0; number < space->group_count; number++) {
+		struct group *group = space_group(space, number);
 		uint32_t bit;
 
-		if (group_take_page(space, space_group(space, number), &bit)) {
+		if (group && group_take_page(space, group, &bit)) {
 			*pageno = space_first_block(space, number) + bit;
 			return true;
 		}
@@ -289,7 +312,7 @@ int space_refill_pages(struct space *space, unsigned flags)
 	uint32_t least = flags & SPACE_PRIVILEGED ? 1 : pages->kept + 1;
 	uint64_t trims = trim_sequence(space);
 
-	for (unsigned attempt = 0; attempt < 2; attempt++) {
+	for (unsigned attempt = 0; attempt < 2 || space_load_more(space); attempt++) {
 		pages_refill(space);
 		fill(space, least, true);
 		if (atomic_load(&pages->count) >= least)

@@ -16,9 +16,12 @@ static bool take_anywhere(struct space *space, uint32_t blocks, uint64_t *start)
 	uint32_t measured = blocks < RUN_MEASURE_MAX ? blocks : RUN_MEASURE_MAX;
 
 	for (uint32_t number = 0; number < space->group_count; number++) {
-		struct group *group = space_group(space, number);
+		struct group *group;
 		uint32_t bit;
 
+		if (space_load(space, number))
+			continue;
+		group = space_group(space, number);
 		if (atomic_load(&group->free) >= blocks &&
 		    atomic_load(&group->longest) >= measured &&
 		    group_take(space, group, 0, blocks, false, &bit)) {
@@ -35,6 +38,9 @@ static bool take_at(struct space *space, uint64_t at, uint32_t blocks)
 	struct group *group;
 
 	if (!geometry_is_in_group(&space->volume->geo, at, blocks))
+		return false;
+	if (space_load(space, (uint32_t)((at - space->volume->geo.groups_start) /
+					 space->group_blocks)))
 		return false;
 	group = space_group_of(space, at, blocks, &bit);
 	return group_take_at(space, group, bit, blocks, false);

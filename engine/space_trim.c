@@ -93,7 +93,7 @@ static void pause_for(struct trim *trim, uint64_t ns)
 
 static bool has_any(const struct group *group, bool stale)
 {
-	return atomic_load_explicit(stale ? &group->stale_count : &group->free,
+	return group && atomic_load_explicit(stale ? &group->stale_count : &group->free,
 				    memory_order_relaxed) > 0;
 }
 
@@ -116,6 +116,9 @@ static struct group *find(struct space *space, struct space_trim *job, uint32_t 
 			return NULL;
 		if (job->end - first < end)
 			end = (uint32_t)(job->end - first);
+		/* What was never loaded is not stale; what cannot be is left alone. */
+		if (!job->stale)
+			(void)!space_load(space, (uint32_t)number);
 		group = space_group(space, (uint32_t)number);
 		if (has_any(group, job->stale) &&
 		    group_take_next(space, group, &pos, end, job->shortest, max, job->stale, run)) {
@@ -210,8 +213,11 @@ void space_trim_count(struct space *space, struct space_trim_counts *counts)
 		.background = space->trim.running && !atomic_load(&space->trim.unsupported),
 		.in_flight = atomic_load(&space->trim.in_flight),
 	};
-	for (uint32_t number = 0; number < space->group_count; number++)
-		counts->stale += atomic_load(&space_group(space, number)->stale_count);
+	for (uint32_t number = 0; number < space->group_count; number++) {
+		struct group *group = space_group(space, number);
+
+		counts->stale += group ? atomic_load(&group->stale_count) : 0;
+	}
 }
 
 /* ------------------------------------------------------------ in the background */

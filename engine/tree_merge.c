@@ -125,8 +125,7 @@ static int pin_pair(struct smo *smo, struct pair *pair)
 	if (rc)
 		return rc;
 	smo_pin(smo, pair->right_frame);
-	rc = pool_get(volume->pool, space_bitmap_page(volume, pair->right), PAGE_BITMAP, 0,
-		      &pair->bitmap);
+	rc = space_pin_bitmap(volume, pair->right, &pair->bitmap);
 	if (rc)
 		return rc;
 	smo_pin(smo, pair->bitmap);
@@ -233,8 +232,7 @@ static int pin_lowering(struct smo *smo, struct lowering *low)
 	if (rc)
 		return rc;
 	smo_pin(smo, low->child);
-	rc = pool_get(volume->pool, space_bitmap_page(volume, low->child_pageno), PAGE_BITMAP, 0,
-		      &low->bitmap);
+	rc = space_pin_bitmap(volume, low->child_pageno, &low->bitmap);
 	if (rc)
 		return rc;
 	smo_pin(smo, low->bitmap);

@@ -111,8 +111,7 @@ struct key key_separator(const struct key *left, const struct key *right)
 int smo_pin_new(struct smo *smo, struct new_page *new, unsigned level)
 {
 	struct volume *volume = smo->tree->volume;
-	int rc = pool_get(volume->pool, space_bitmap_page(volume, new->pageno), PAGE_BITMAP, 0,
-			  &new->bitmap);
+	int rc = space_pin_bitmap(volume, new->pageno, &new->bitmap);
 
 	if (rc)
 		return rc;

@@ -68,6 +68,7 @@ enum fix_kind {
 	/* PHASE_BITMAP */
 	FIX_NEW_BITMAP, /* of group id, as enum new_bitmap value says; FIX_SET_BITS follow */
 	FIX_SET_BITS,   /* blocks [id, id + value), within one group */
+	FIX_TALLY,      /* any round of this phase makes the next mount count */
 	/* PHASE_TREE */
 	FIX_REBUILD, /* index id, from its leaves */
 	FIX_SYSTEM,  /* system page anew; counter id = value */
@@ -121,6 +122,7 @@ struct fsck_options {
 	uint64_t memory_bytes;        /* of what grows with the volume (table.h); 0: no limit */
 	unsigned threads;             /* that read and judge pages; 0, 1: the caller's alone */
 	uint64_t lsn_end;             /* no page LSN lies past it; 0 = unknown */
+	uint64_t tally;               /* blocks in use as the log has it (INV-LOG-12); 0 = unknown */
 	struct device *log_dev;       /* for recovery, when the log is external; stays open */
 	bool (*cancelled)(void *arg); /* asked now and then; NULL = never */
 	/* Now and then: step `done` of `total`, which do not change within a walk; may be NULL. */

@@ -90,20 +90,36 @@ static void report_free(struct walk *w, const struct group *g)
 			    "block %" PRIu64 ", %" PRIu64 " blocks", g->first + start, count);
 }
 
-static uint64_t count_bits(const struct group *g, uint64_t words)
+/* Of the first `bits`. */
+static uint64_t count_bits(const struct group *g, uint64_t bits)
 {
 	uint64_t sum = 0;
 
-	for (uint64_t i = 0; i < words; i++)
-		sum += (uint64_t)__builtin_popcountll(disk_word(g, i));
+	for (uint64_t i = 0; i * 64 < bits; i++) {
+		uint64_t word = disk_word(g, i);
+
+		if (bits - i * 64 < 64)
+			word &= (1ull << (bits - i * 64)) - 1;
+		sum += (uint64_t)__builtin_popcountll(word);
+	}
 	return sum;
+}
+
+/* What a mount takes for the number of free blocks, against what the bitmaps say. */
+static void compare_tally(struct walk *w, uint64_t used)
+{
+	uint64_t tally = w->options->tally;
+
+	if (tally != 0 && tally != used)
+		problem_fix(w, FSCK_SPACE_COUNT, FIX_TALLY, 0, used,
+			    "%" PRIu64 " blocks, %" PRIu64 " are marked as used", tally, used);
 }
 
 static void compare_group(struct walk *w, const struct group *g)
 {
 	uint64_t words = w->raw.geo.group_blocks / 64;
 
-	w->result->blocks_used += count_bits(g, words);
+	w->result->blocks_used += count_bits(g, words * 64);
 	if (memcmp(g->on_disk, g->claimed, words * 8) == 0)
 		return;
 	report_leaks(w, g);
@@ -132,6 +148,8 @@ int pass7_bitmaps(struct walk *w)
 	const struct geometry *geo = &w->raw.geo;
 	static_assert(GROUP_BLOCKS(PAGE_SIZE_MIN) % 64 == 0, "groups are whole words");
 	uint64_t *scratch = malloc(geo->group_blocks / 8);
+	uint64_t used = 0; /* the bitmap pages left out */
+	bool all = true;
 	int rc = scratch ? 0 : -ENOMEM;
 
 	for (uint32_t i = 0; i < geo->group_count && !rc; i++) {
@@ -146,11 +164,17 @@ int pass7_bitmaps(struct walk *w)
 			.scratch = scratch,
 		};
 
-		if (walk_cancelled(w))
+		if (walk_cancelled(w)) {
 			rc = -ECANCELED;
-		else if (read_bitmap(w, &g))
+		} else if (read_bitmap(w, &g)) {
+			used += count_bits(&g, g.bits) - geo->page_blocks;
 			compare_group(w, &g);
+		} else {
+			all = false;
+		}
 	}
+	if (!rc && all)
+		compare_tally(w, used);
 	free(scratch);
 	return rc;
 }

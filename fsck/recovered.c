@@ -33,6 +33,7 @@ int fsck_recover_and_walk(struct device *dev, uint64_t cache_bytes,
 		.ignore_damage = true,
 		.log_dev = options->log_dev,
 	};
+	struct fsck_options walked = *options;
 	struct volume *volume;
 	int rc;
 
@@ -40,7 +41,8 @@ int fsck_recover_and_walk(struct device *dev, uint64_t cache_bytes,
 	rc = borrow_volume(&volume, dev, &open_options);
 	if (rc)
 		return rc;
-	rc = walk_quiet(volume, options, report, arg, result);
+	walked.tally = log_tally(volume->log);
+	rc = walk_quiet(volume, &walked, report, arg, result);
 	volume_abandon(volume);
 	return rc;
 }

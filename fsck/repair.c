@@ -135,6 +135,8 @@ static int apply_bitmap_fix(struct bitmap_job *job, const struct fsck_fix *fix)
 
 	if (fix->kind == FIX_NEW_BITMAP)
 		return load_group(job, (uint32_t)fix->id, &how);
+	if (fix->kind == FIX_TALLY) /* forgotten (session.c) */
+		return 0;
 	rc = load_group(job, (uint32_t)((fix->id - geo->groups_start) / geo->group_blocks), NULL);
 	if (!rc)
 		set_bits(job, fix->id, fix->value);

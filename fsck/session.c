@@ -37,6 +37,7 @@ struct session {
 	bool log_empty;                   /* what is in place is the volume as it is */
 	enum fsck_problem_id log_problem; /* FSCK_LOG_DAMAGED, FSCK_REPLAY, or 0 */
 	uint64_t log_end;
+	uint64_t tally; /* as of the checkpoint: of an empty log, as it is */
 	bool changed; /* something was corrected */
 };
 
@@ -204,6 +205,8 @@ static int scan_log(struct session *s, struct log_scan_result *found)
 	rc = log_open(&log, &place, le64_get(s->raw.sb.log_gen), le64_get(s->raw.sb.mount_gen));
 	if (!rc)
 		rc = log_scan(log, visit_mtr, &s->log_empty, found);
+	if (!rc)
+		s->tally = log_found_checkpoint(log)->tally;
 	if (!rc && found->end < le64_get(s->raw.sb.log_reached))
 		rc = -BE_OLDLOG;
 	log_close(log);
@@ -327,6 +330,7 @@ static int walk(struct session *s)
 		fsck_result_free(&s->result);
 	}
 	options.lsn_end = s->log_problem ? 0 : s->log_end;
+	options.tally = s->log_problem || !s->log_empty ? 0 : s->tally;
 	return fsck_walk(s->dev, &options, found, s, &s->result);
 }
 
@@ -396,6 +400,13 @@ static int rebuild(struct session *s, const struct repair_round *round)
 	return 0;
 }
 
+/* What writes bitmaps past the log leaves the count to the next mount. */
+static int forget_tally(struct session *s)
+{
+	return log_write_tally(s->log_dev ? s->log_dev : s->dev,
+			       s->raw.geo.log_start * BLOCK_SIZE, s->raw.sb.log_uuid, 0);
+}
+
 static int repair_round(struct session *s, enum fix_phase phase)
 {
 	const struct repair_round round = {
@@ -409,6 +420,10 @@ static int repair_round(struct session *s, enum fix_phase phase)
 	int rc = s->result.serious ? write_state(s, SB_DAMAGED) : 0;
 
 	s->changed = true;
+	if (rc)
+		return rc;
+	if (phase <= PHASE_TREE && s->log_empty)
+		rc = forget_tally(s);
 	if (rc)
 		return rc;
 	if (phase <= PHASE_TREE && !s->log_empty)

@@ -156,6 +156,7 @@ enum fix_phase fsck_fix_phase(const struct fsck_fix *fix)
 		return PHASE_TREE;
 	case FIX_NEW_BITMAP:
 	case FIX_SET_BITS:
+	case FIX_TALLY:
 		return PHASE_BITMAP;
 	case FIX_COUNTER:
 		return PHASE_COUNTER;

@@ -434,6 +434,8 @@ static void append_locked(struct log *log, size_t size, struct log_ticket *ticke
 	atomic_store(&slot->uncopied, opened ? log->group_start : ticket->start);
 	atomic_store(&slot->unlisted, ticket->start);
 	atomic_store(&log->next_lsn, ticket->end);
+	if (append->tally)
+		log_tally_note_locked(log, ticket->start, append->tally);
 	/* INV-LOG-1, what it is for. */
 	check(ticket->end - atomic_load(&log->checkpoint_lsn) <= log->shape.capacity);
 	check(ticket->end - atomic_load(&log->durable_lsn) <= log->buffer_bytes);

@@ -16,7 +16,7 @@
  */
 #include "log/log_internal.h"
 
-int log_checkpoint_write(struct log *log, lsn_t lsn, lsn_t marked)
+int log_checkpoint_write(struct log *log, lsn_t lsn, lsn_t marked, uint64_t tally)
 {
 	const uint64_t at[2] = {LOG_CHECKPOINT_0, LOG_CHECKPOINT_1};
 	const unsigned slot = !log->checkpoint_slot;
@@ -25,6 +25,7 @@ int log_checkpoint_write(struct log *log, lsn_t lsn, lsn_t marked)
 		.marked_lsn = marked,
 		.generation = log->epoch,
 		.sequence = log->checkpoint_sequence + 1,
+		.tally = tally,
 		.mapped = log->mapped,
 	};
 	struct disk_checkpoint disk;
@@ -55,18 +56,20 @@ static int checkpoint_advance(struct log *log, lsn_t lsn)
 	lsn_t marked = atomic_load(&log->marked_lsn);
 	lsn_t durable = atomic_load(&log->durable_lsn);
 	lsn_t now = atomic_load(&log->checkpoint_lsn);
-	uint64_t wake;
+	uint64_t wake, tally;
 	int err;
 
 	if (lsn > durable)
 		lsn = durable;
-	lsn = log_checkpoint_allowed(log, lsn);
+	lsn = log_checkpoint_allowed(log, log_tally_floor(log, lsn, &tally));
 	if (lsn < now)
 		lsn = now;
+	lsn = log_tally_floor(log, lsn, &tally);
+	check(lsn >= now);
 	if (lsn == now && marked == log->checkpoint_marked &&
 	    !(log->scrub && log->checkpoint_older < now))
 		return 0;
-	err = log_checkpoint_write(log, lsn, marked);
+	err = log_checkpoint_write(log, lsn, marked, tally);
 	if (err) {
 		log_fail(log, err);
 		return -BE_LOGDEAD;
@@ -74,6 +77,7 @@ static int checkpoint_advance(struct log *log, lsn_t lsn)
 	log_stat(log, STAT_log_checkpoints, 1);
 	latch_x(&log->latch);
 	atomic_store(&log->checkpoint_lsn, lsn);
+	log_tally_drop_locked(log, lsn);
 	wake = log_space_grant_locked(log);
 	unlatch_x(&log->latch);
 	log_space_wake(log, wake);

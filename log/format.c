@@ -299,6 +299,7 @@ void log_checkpoint_make(struct disk_checkpoint *disk, const uint8_t uuid[16],
 		.marked_lsn = le64_make(checkpoint->marked_lsn),
 		.generation = le64_make(checkpoint->generation),
 		.sequence = le64_make(checkpoint->sequence),
+		.tally = le64_make(checkpoint->tally),
 		.flags = le32_make(checkpoint->mapped ? CHECKPOINT_MAPPED : 0),
 	};
 	memcpy(disk->magic, CHECKPOINT_MAGIC, sizeof(disk->magic));
@@ -317,9 +318,34 @@ bool log_checkpoint_parse(const struct disk_checkpoint *disk, const uint8_t uuid
 	checkpoint->marked_lsn = le64_get(disk->marked_lsn);
 	checkpoint->generation = le64_get(disk->generation);
 	checkpoint->sequence = le64_get(disk->sequence);
+	checkpoint->tally = le64_get(disk->tally);
 	checkpoint->mapped = le32_get(disk->flags) & CHECKPOINT_MAPPED;
 	return checkpoint->lsn >= shape->first_lsn && checkpoint->lsn < LSN_MAX &&
 	       checkpoint->marked_lsn < LSN_MAX && checkpoint->sequence < LSN_MAX;
+}
+
+int log_write_tally(struct device *dev, uint64_t offset, const uint8_t uuid[16], uint64_t tally)
+{
+	const uint64_t at[2] = {offset + LOG_CHECKPOINT_0, offset + LOG_CHECKPOINT_1};
+	int err = 0;
+
+	for (unsigned i = 0; i < 2 && !err; i++) {
+		struct disk_checkpoint disk;
+
+		err = dev_read(dev, &disk, sizeof(disk), at[i]);
+		if (err)
+			return err;
+		if (memcmp(disk.magic, CHECKPOINT_MAGIC, sizeof(disk.magic)) ||
+		    memcmp(disk.tag, uuid, sizeof(disk.tag)) ||
+		    le32_get(disk.crc) != checkpoint_crc(&disk))
+			continue;
+		disk.tally = le64_make(tally);
+		disk.crc = le32_make(checkpoint_crc(&disk));
+		err = dev_write(dev, &disk, sizeof(disk), at[i]);
+		if (!err)
+			err = dev_flush(dev);
+	}
+	return err;
 }
 
 /* ------------------------------------------------------------------- mkfs */

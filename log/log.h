@@ -86,6 +86,13 @@ struct log_identity {
 /* -BE_NOVOLUME: no log there; -BE_VERSION; -BE_DAMAGE; or an I/O error. */
 int log_identify(struct device *dev, uint64_t offset, struct log_identity *out) must_check;
 
+/*
+ * Of a log that nobody has open: another tally in its checkpoint blocks, those of them
+ * that are good; each is flushed.
+ */
+int log_write_tally(struct device *dev, uint64_t offset, const uint8_t uuid[16],
+		    uint64_t tally) must_check;
+
 /* ---------------------------------------------------------- open and scan */
 
 struct log_place {
@@ -103,6 +110,7 @@ struct checkpoint {
 	lsn_t marked_lsn;
 	uint64_t generation;
 	uint64_t sequence;
+	uint64_t tally; /* as of lsn (INV-LOG-12); 0: not known */
 	bool mapped; /* the log behind it was written in mapped mode */
 };
 
@@ -180,6 +188,7 @@ struct log_options {
 	uint64_t buffer_bytes;
 	enum log_mode mode;         /* AUTO never fails for its own sake; others: -EOPNOTSUPP */
 	bool scrub; /* log_scrub() is called, and both checkpoint blocks follow at a stand-still */
+	uint64_t tally; /* as of log_start()'s LSN; 0: not known, and none is kept */
 	void (*on_dead)(void *arg, int error); /* called once, by the thread that met the error */
 	void *on_dead_arg;
 };
@@ -234,6 +243,7 @@ void log_listed(struct log *log, const struct log_ticket *ticket);
 struct log_append {
 	size_t summed;
 	uint32_t crc;
+	int64_t tally;          /* by how much this mtr changes it; the caller's */
 	uint64_t wake;          /* who waits for space and is to be woken */
 	lsn_t mark, mark_says;  /* mapped, first of its group: the mark to write */
 };
@@ -321,6 +331,21 @@ int log_scrub(struct log *log) must_check;
  * and the newest mark is already recorded.  One caller at a time.
  */
 int log_checkpoint(struct log *log, lsn_t lsn) must_check;
+
+/* ----------------------------------------------------------------- a tally */
+
+/*
+ * INV-LOG-12, a sum over all mtrs that ever were: each adds what its log_append.tally
+ * says (blocks taken less blocks given back), and a checkpoint block has the sum of those
+ * that begin below its LSN.  So whoever scans the log adds what he meets, and knows the
+ * sum as of the cut without having read anything else.  A checkpoint therefore lies only
+ * where the sum is known exactly (tally.c); that is at most a small share of the log
+ * lower than what was asked for.
+ */
+/* As low as this or higher a checkpoint can be; not above next_lsn. */
+lsn_t log_tally_ceil(struct log *log, lsn_t lsn);
+/* The sum over all that has its LSN; 0: none is kept. */
+uint64_t log_tally(struct log *log);
 
 /* --------------------------------------------------------------- holding */
 

@@ -131,6 +131,21 @@ struct log_gather {
 	unsigned rest_groups; /* it was in vain: not again for so many groups */
 };
 
+/* See tally.c. */
+struct log_tally_cut {
+	lsn_t lsn;      /* an mtr boundary */
+	lsn_t first;    /* start of the first mtr at or behind it that changes the sum; LSN_NONE */
+	uint64_t value; /* over all mtrs that begin below `first` */
+};
+
+struct log_tally {
+	struct log_tally_cut *cut; /* a ring; NULL: no tally is kept */
+	unsigned begin, count;     /* count >= 1 */
+	uint64_t value;            /* over all that has an LSN */
+	uint64_t step;             /* bytes of the log from one cut to the next */
+	bool known;
+};
+
 struct log {
 	/* constant after log_open() */
 	struct device *data; /* NULL: on dev */
@@ -214,6 +229,8 @@ struct log {
 	lsn_t checkpoint_older;     /* lsn in the other block */
 	lsn_t scrubbed;             /* the free part is zeros below, old bytes above */
 	bool scrub_unflushed;
+
+	struct log_tally tally;     /* [lock: latch] */
 
 	/* hold.c; LSN_NONE = not held [lock: latch to write] */
 	_Atomic uint64_t hold[LOG_HOLDERS];
@@ -341,7 +358,20 @@ void log_publish(struct log *log);
 /* ------------------------------------------------------------ checkpoint.c */
 
 /* Writes the checkpoint block that was not written last, and flushes. */
-int log_checkpoint_write(struct log *log, lsn_t lsn, lsn_t marked) must_check;
+int log_checkpoint_write(struct log *log, lsn_t lsn, lsn_t marked, uint64_t tally) must_check;
+
+/* ----------------------------------------------------------------- tally.c */
+
+/* From here on, with this sum (0: none is kept).  Nobody appends yet. */
+int log_tally_start(struct log *log, lsn_t lsn, uint64_t value) must_check;
+/* The log has moved.  Latch held. */
+void log_tally_move_locked(struct log *log, lsn_t lsn);
+/* An mtr that starts there changes the sum.  Latch held. */
+void log_tally_note_locked(struct log *log, lsn_t start, int64_t change);
+/* The highest LSN up to this where the sum is known; *value: what it is there. */
+lsn_t log_tally_floor(struct log *log, lsn_t lsn, uint64_t *value);
+/* No checkpoint will be lower.  Latch held. */
+void log_tally_drop_locked(struct log *log, lsn_t checkpoint);
 
 /* ------------------------------------------------------------------ hold.c */
 

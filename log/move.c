@@ -43,6 +43,7 @@ struct log_move {
 	uint64_t buffer_bytes;
 	unsigned checkpoint_slot;
 	uint64_t checkpoint_sequence;
+	uint64_t tally;
 };
 
 /* ----------------------------------------------------------------- freezing */
@@ -158,12 +159,14 @@ static int write_checkpoints(struct log *log, struct log_move *move)
 
 	move->checkpoint_slot = log->checkpoint_slot;
 	move->checkpoint_sequence = log->checkpoint_sequence;
+	move->tally = log_tally(log);
 	for (unsigned i = 0; i < 2 && !err; i++) {
 		struct checkpoint checkpoint = {
 			.lsn = move->lsn,
 			.marked_lsn = move->lsn,
 			.generation = move->generation,
 			.sequence = ++move->checkpoint_sequence,
+			.tally = move->tally,
 			.mapped = log->mapped,
 		};
 		struct disk_checkpoint disk;
@@ -278,6 +281,7 @@ void log_move_install(struct log *log, struct log_move *move)
 	atomic_store(&log->marked_lsn, move->lsn);
 	atomic_store(&log->checkpoint_lsn, move->lsn);
 	log_holds_move_locked(log, move->lsn);
+	log_tally_move_locked(log, move->lsn);
 	log_publish(log);
 	unlatch_x(&log->latch);
 	move->buffer = NULL;

@@ -167,9 +167,11 @@ static void buffer_free(struct log *log)
 	if (!log->mapped)
 		free(log->buffer);
 	free(log->slots);
+	free(log->tally.cut);
 	log_medium_close(&log->medium);
 	log->buffer = NULL;
 	log->slots = NULL;
+	log->tally = (struct log_tally){0};
 }
 
 int log_start(struct log *log, lsn_t lsn, uint64_t generation, const struct log_options *options)
@@ -197,8 +199,10 @@ int log_start(struct log *log, lsn_t lsn, uint64_t generation, const struct log_
 	log->on_dead = options->on_dead;
 	log->on_dead_arg = options->on_dead_arg;
 	err = buffer_allocate(log, options->buffer_bytes);
+	if (!err)
+		err = log_tally_start(log, lsn, options->tally);
 	for (int i = 0; i < 2 && !err; i++)
-		err = log_checkpoint_write(log, lsn, lsn);
+		err = log_checkpoint_write(log, lsn, lsn, options->tally);
 	os_point("log:started");
 	if (err) {
 		buffer_free(log);

@@ -43,7 +43,10 @@ static void make_volume(struct fixture *f, const struct fixture_params *params)
 
 void fixture_start(struct fixture *f, lsn_t lsn)
 {
-	struct log_options options = {.buffer_bytes = f->volume->options.log_buffer_bytes};
+	struct log_options options = {
+		.buffer_bytes = f->volume->options.log_buffer_bytes,
+		.tally = FIXTURE_TALLY,
+	};
 
 	check(log_start(f->log, lsn, FIXTURE_GENERATION, &options) == 0);
 	log_set_space_callback(f->log, flusher_want_space, f->flusher);

@@ -19,6 +19,7 @@
 
 #define FIXTURE_INDEX INDEX_INODES
 #define FIXTURE_GROUP_PAGES 512u
+#define FIXTURE_TALLY 64u /* there need be no bitmaps that say so */
 #define FIXTURE_GENERATION 2u /* of the log, once started */
 /* Log bytes that an mtr over n pages reserves. */
 #define FIXTURE_MTR_BYTES(pages) (256ull + 512ull * (pages))

@@ -401,6 +401,12 @@ FAULT(bits_past_the_end, 704, REPAIRED)
 	image_set_bits(i, i->raw.groups_end + 3, 2, true);
 }
 
+FAULT(wrong_count, 705, REPAIRED)
+{
+	cr_assert_eq(log_write_tally(w->dev, i->raw.geo.log_start * BLOCK_SIZE,
+				     i->raw.sb.log_uuid, 1000), 0);
+}
+
 /* --- contents ---------------------------------------------------------------- */
 
 FAULT(data_crc, 801, STAYS)

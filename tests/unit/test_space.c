@@ -322,9 +322,11 @@ static void scatter_groups(struct volume *v, unsigned singles)
 	struct run run[RESERVE_EXTENTS_MAX];
 
 	for (uint32_t g = 0; g < space->group_count; g++) {
-		struct group *group = space_group(space, g);
+		struct group *group;
 		unsigned count;
 
+		cr_assert_eq(space_load(space, g), 0);
+		group = space_group(space, g);
 		while ((count = group_take_longest(space, group, UINT64_MAX, 1,
 						   RESERVE_EXTENTS_MAX, run)) > 0)
 			for (unsigned i = 0; i < count; i++)
