@@ -38,6 +38,7 @@
 
 #define LINGER_NS 5000000ull
 #define PACE_NS 2000000ull
+#define CATCH_UP_NS 200000000ull
 #define RETRY_NS_MIN 100000000ull
 #define RETRY_NS_MAX 10000000000ull
 
@@ -46,6 +47,7 @@ struct purge {
 	struct latch latch;          /* RANK_LEAF */
 	struct purge_hooks hooks;    /* [lock: latch] */
 	_Atomic bool working;        /* a pass is under way */
+	_Atomic uint64_t begun, done; /* passes; the last one that saw the whole queue */
 	_Atomic uint64_t in_use;     /* records that the last whole pass could not claim */
 	_Atomic unsigned interrupts; /* who wants passes to end early */
 	struct waitq idle;           /* whoever waits for one of these to fall */
@@ -207,6 +209,7 @@ static void run_pass(struct purge *purge, struct pass *pass)
 	struct key from = purge_key(0);
 	struct tree_cursor cursor;
 	struct tree *queue = &purge->volume->index[INDEX_PURGE];
+	uint64_t number_of_pass = atomic_fetch_add(&purge->begun, 1) + 1;
 	int rc = tree_cursor_open(&cursor, queue, from.bytes, from.len);
 
 	while (rc == 0 && !must_pause(purge, pass) && (rc = tree_cursor_next(&cursor)) == 0) {
@@ -225,8 +228,10 @@ static void run_pass(struct purge *purge, struct pass *pass)
 		note_result(purge, pass, 0, rc);
 	if (pass->error == 0)
 		atomic_store(&purge->complained, false);
-	if (rc == -BE_END)
+	if (rc == -BE_END) {
 		atomic_store(&purge->in_use, pass->skipped);
+		atomic_store(&purge->done, number_of_pass);
+	}
 }
 
 /* As far as the queue can be read: what is damaged is met, and named, by a pass. */
@@ -270,6 +275,27 @@ void purge_pace(struct volume *volume)
 	purge_kick(purge);
 	if (is_far_behind(purge))
 		waitq_wait(&purge->idle, ticket, PACE_NS);
+}
+
+/* A whole pass that begins from now on has seen all that was there. */
+void purge_catch_up(struct volume *volume)
+{
+	struct purge *purge = volume->purge;
+	uint64_t begun, until;
+
+	if (!purge || !purge->started || purge_lag(volume) == 0)
+		return;
+	latch_check_none_from(RANK_RENAME);
+	begun = atomic_load(&purge->begun);
+	until = os_mono_ns() + CATCH_UP_NS;
+	while (atomic_load(&purge->done) <= begun && os_mono_ns() < until) {
+		uint32_t ticket = waitq_ticket(&purge->idle);
+
+		purge_kick(purge);
+		waitq_wake_all(&purge->hurry);
+		if (atomic_load(&purge->done) <= begun)
+			waitq_wait(&purge->idle, ticket, PACE_NS);
+	}
 }
 
 static void pass_enter(struct purge *purge, bool interrupting)

@@ -47,6 +47,12 @@ uint64_t purge_lag(const struct volume *volume);
 #define PURGE_LAG_MAX 65536u /* a second's work or two */
 void purge_pace(struct volume *volume);
 
+/*
+ * For who is about to count what is free, holding nothing: what was detached before, and
+ * is not in use, has been reclaimed, unless that takes longer than CATCH_UP_NS.
+ */
+void purge_catch_up(struct volume *volume);
+
 /* There may be work; never waits. */
 void purge_kick(struct purge *purge);
 /*

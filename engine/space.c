@@ -491,11 +491,13 @@ void space_count(struct space *space, struct space_counts *counts)
 	counts->free = (free > 0 ? (uint64_t)free : 0) + pages * space->page_blocks +
 		       atomic_load(&space->trim.in_flight);
 	counts->deferred = atomic_load(&space->defer.blocks) - atomic_load(&space->defer.lost);
+	counts->pinned = defer_pinned(space);
+	if (counts->pinned > counts->deferred)
+		counts->pinned = counts->deferred;
 	counts->reserved = atomic_load(&space->reserved);
 	/* What comes back goes to the reserve first. */
-	kept += kept < all ? counts->deferred : 0;
+	kept += kept < all ? counts->deferred - counts->pinned : 0;
 	if (kept > all)
 		kept = all;
-	counts->kept = kept < counts->free + counts->deferred ? kept
-							      : counts->free + counts->deferred;
+	counts->kept = kept < space_returning(counts) ? kept : space_returning(counts);
 }

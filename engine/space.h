@@ -150,10 +150,16 @@ struct space_counts {
 	uint64_t total;      /* blocks in groups */
 	uint64_t free;       /* can be reserved now */
 	uint64_t deferred;   /* freed, not yet reusable */
+	uint64_t pinned;     /* of deferred: until a backup ends, whoever wants it */
 	uint64_t reserved;   /* promised, not yet published */
-	uint64_t kept;       /* of free and deferred: not for file data */
+	uint64_t kept;       /* of what returns: not for file data */
 };
 void space_count(struct space *space, struct space_counts *counts);
+/* What can be had in the end, by a drain if need be. */
+static inline uint64_t space_returning(const struct space_counts *counts)
+{
+	return counts->free + counts->deferred - counts->pinned;
+}
 
 /*
  * The volume grows (grow.h).  begin: memory for so many groups, the last step that can

@@ -71,6 +71,7 @@ static struct defer_chunk *chunk_get(struct defer *defer)
 	chunk->next = NULL;
 	chunk->lsn = 0;
 	chunk->epoch = 0;
+	chunk->blocks = 0;
 	chunk->count = 0;
 	return chunk;
 }
@@ -167,6 +168,7 @@ static bool queue_run(struct space *space, enum defer_kind kind, uint64_t start,
 		else
 			chunk->run[chunk->count++] =
 				(struct defer_run){.start = start, .length = length};
+		chunk->blocks += length;
 		if (lsn > chunk->lsn)
 			chunk->lsn = lsn;
 		if (lsn > queue->newest)
@@ -234,6 +236,23 @@ void space_hold(struct space *space, enum space_holder who, lsn_t lsn)
 {
 	check(who < SPACE_HOLDERS);
 	atomic_store(&space->defer.hold[who], lsn);
+}
+
+/* What a drain does not bring back, since it does not wait for a backup. */
+uint64_t defer_pinned(struct space *space)
+{
+	lsn_t hold = atomic_load(&space->defer.hold[SPACE_HOLD_BACKUP]);
+	uint64_t blocks = 0;
+
+	if (hold == SPACE_UNHELD)
+		return 0;
+	latch_s(&space->defer.latch);
+	for (unsigned kind = 0; kind < DEFER_KINDS; kind++)
+		for (const struct defer_chunk *chunk = space->defer.queue[kind].first; chunk;
+		     chunk = chunk->next)
+			blocks += chunk->lsn > hold ? chunk->blocks : 0;
+	unlatch_s(&space->defer.latch);
+	return blocks;
 }
 
 /* The first chunk if the log allows to free it; seals the last one when that helps. */

@@ -96,6 +96,7 @@ struct defer_chunk {
 	struct defer_chunk *next;
 	lsn_t lsn;               /* highest of its runs */
 	uint64_t epoch;          /* 0 = open */
+	uint64_t blocks;         /* of its runs */
 	uint32_t count;
 	struct defer_run run[DEFER_CHUNK_RUNS];
 };
@@ -128,6 +129,7 @@ struct defer {
 };
 
 int defer_init(struct space *space) must_check;
+uint64_t defer_pinned(struct space *space);
 void defer_destroy(struct space *space);
 /*
  * The calling thread is about to hear -ENOSPC: its space_drain() counts what is freed since.

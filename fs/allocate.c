@@ -175,7 +175,7 @@ static int expect_room(struct allocating *a, uint64_t first, uint64_t end)
 	if (rc)
 		return rc;
 	space_count(a->core->volume->space, &counts);
-	return counts.kept + wanted > counts.free + counts.deferred ? -ENOSPC : 0;
+	return counts.kept + wanted > space_returning(&counts) ? -ENOSPC : 0;
 }
 
 static int fill_holes(struct allocating *a)

@@ -308,7 +308,7 @@ void unlock_inode(struct core *core, struct inode *inode, bool exclusive)
 
 static uint64_t available(const struct space_counts *space)
 {
-	uint64_t returning = space->free + space->deferred;
+	uint64_t returning = space_returning(space);
 
 	return returning - (space->kept < returning ? space->kept : returning);
 }
@@ -333,12 +333,13 @@ int core_statfs(struct core *core, view_t view, struct statvfs *out)
 	rc = census_count(&core->census, volume, &inodes);
 	if (rc)
 		return error_errno(rc);
+	purge_catch_up(volume);
 	space_count(volume->space, &space);
 	*out = (struct statvfs){
 		.f_bsize = BLOCK_SIZE,
 		.f_frsize = BLOCK_SIZE,
 		.f_blocks = space.total,
-		.f_bfree = space.free + space.deferred,
+		.f_bfree = space_returning(&space),
 		.f_bavail = available(&space),
 		.f_namemax = NAME_BYTES_MAX,
 		.f_fsid = le64_get(*(const le64 *)volume->tag),

@@ -18,7 +18,7 @@ int guard_immutable(struct server *server, fuse_ino_t node, const struct core_at
 {
 	int rc;
 
-	if (server->answers_open || !server->asks_before_write || !S_ISREG(attr->mode) ||
+	if (!server->asks_before_write || !S_ISREG(attr->mode) ||
 	    !(attr->flags & CORE_FLAG_IMMUTABLE))
 		return 0;
 	if (by_descriptor)

@@ -113,6 +113,10 @@ static int set_flags_now(struct server *server, const struct flags_job *job, boo
 			message(LOG_WARNING, "inode %llu: earlier writes may be refused: %s",
 				(unsigned long long)node_ino(job->node), error_text(rc));
 	}
+	if (job->flags & held && !server->answers_open && !core_flags_used(server->core))
+		message(LOG_NOTICE, "the first immutable or append-only file of this volume: "
+			"from the next mount on they are minded by open(), now by write() "
+			"(-o check_open)");
 	freeze_wait_enter(server->freeze);
 	rc = core_set_flags(server->core, view, node_ino(job->node), job->flags);
 	freeze_leave(server->freeze);

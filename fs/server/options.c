@@ -42,6 +42,7 @@ static const char usage[] =
 	"  -o log_archive=DIR   keep everything that is written to the redo log in DIR\n"
 	"  -o log_archive_data  and the file contents that it refers to\n"
 	"  -o discard           give space that is freed back to the device\n"
+	"  -o check_open        look at each open, for a volume's first immutable file\n"
 	"  -o smo=blink|index-latch   how indexes are split and merged (default blink)\n"
 	"  -o max_threads=N     requests handled at once, 1 to 512 (default 64)\n"
 #define X(name, text) "  -o " #name "=on|off (default on): " text "\n"
@@ -267,6 +268,13 @@ static int apply_log_archive_data(struct server_options *options, const char *wo
 	return 0;
 }
 
+static int apply_check_open(struct server_options *options, const char *word, const char *value)
+{
+	(void)word, (void)value;
+	options->check_open = true;
+	return 0;
+}
+
 static int apply_discard(struct server_options *options, const char *word, const char *value)
 {
 	(void)value;
@@ -307,6 +315,7 @@ static const struct option_word words[] = {
 	{"log_archive_data", false, apply_log_archive_data},
 	{"discard", false, apply_discard},
 	{"nodiscard", false, apply_discard},
+	{"check_open", false, apply_check_open},
 	{"smo", true, apply_smo},
 	{"max_threads", true, apply_max_threads},
 #define X(name, text) {#name, true, apply_tunable},

@@ -34,6 +34,7 @@ struct server_options {
 	char *archive_dir;           /* absolute, owned; NULL = no log archive */
 	bool archive_data;
 	bool discard;
+	bool check_open;
 	enum smo_mode smo;
 	uint32_t tunables_off; /* bits of enum tunable */
 	unsigned max_threads;

@@ -219,7 +219,8 @@ static int open_volume(struct server *server)
 	}
 	rc = core_open(&server->core, server->volume);
 	if (!rc)
-		server->answers_open = core_flags_used(server->core);
+		server->answers_open =
+			server->options->check_open || core_flags_used(server->core);
 	return rc ? explain(options->volume_path, rc) : 0;
 }
 

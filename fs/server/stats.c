@@ -96,6 +96,7 @@ static void add_space(cJSON *root, struct volume *volume)
 	add_number(object, "total", counts.total);
 	add_number(object, "free", counts.free);
 	add_number(object, "deferred", counts.deferred);
+	add_number(object, "pinned", counts.pinned);
 	add_number(object, "reserved", counts.reserved);
 	add_number(object, "kept", counts.kept);
 }

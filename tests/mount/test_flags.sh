@@ -23,6 +23,21 @@ serve
 same "$(cat "$mnt/file")" kept
 unserve
 
+# The first flags of a volume, where each open is looked at from the start.
+volume
+serve -o check_open
+echo text >"$mnt/file"
+echo text >"$mnt/log"
+chattr +i "$mnt/file"
+chattr +a "$mnt/log"
+denied bash -c "exec 9<>$mnt/file"
+denied bash -c "exec 9<>$mnt/log"
+echo more >>"$mnt/log"
+same "$(cat "$mnt/log")" $'text\nmore'
+chattr -ia "$mnt/file" "$mnt/log"
+unserve
+fsck_clean
+
 volume
 serve -o allow_other
 chmod 755 "$mnt"
@@ -39,6 +54,17 @@ chown nobody file
 denied setpriv --reuid=nobody --regid=nogroup --clear-groups chattr +i file
 chown root file
 fails 1 'not supported' chattr +c file
+
+# A file that was open before is refused as well (as by ext4).
+touch open
+exec 9>>open
+echo before >&9
+chattr +i open
+if echo after >&9; then fail 'a descriptor writes into an immutable file'; fi 2>/dev/null
+exec 9>&-
+chattr -i open
+same "$(cat open)" before
+rm open
 
 # What was written before the flag came is kept, though the kernel still holds it.
 exec 9>held

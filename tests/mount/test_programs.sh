@@ -1,5 +1,5 @@
 #!/bin/bash
-# Programs that ask much of a filesystem: tar and diff, a compiler, git, SQLite.
+# Programs that ask much of a filesystem: tar and diff, rsync, a compiler, git, SQLite.
 # A part whose program is missing is left out.
 . "$(dirname "$0")/lib.sh"
 
@@ -16,6 +16,80 @@ unpack() {
 	limited tar cf "$work/again.tar" -C "$mnt/tree" .
 	same "$(tar tf "$work/again.tar" | sort | sha256sum)" \
 		"$(tar tf "$work/tree.tar" | sort | sha256sum)"
+}
+
+# Everything that an inode can have, in DIR.
+treasure() {
+	local i name
+	mkdir "$1"
+	cd "$1"
+	for i in 0 1 511 2048 2049 4096 70000 300001; do
+		mkdir -p "d$((i % 3))/s"
+		head -c "$i" /dev/urandom >"d$((i % 3))/s/f$i"
+		touch -d "@$((i * 12345 - 99999999)).$((123456789 + i))" "d$((i % 3))/s/f$i"
+	done
+	chmod 4755 d0/s/f0
+	chmod 2711 d1/s/f1
+	chmod 000 d1/s/f511
+	chmod 400 d1/s/f4096
+	ln d1/s/f70000 hard
+	ln d1/s/f70000 d2/hard
+	for name in 'sp ace' $'new\nline' $'\xff\xfe' -rf '*' "q'\"" 'back\' ' ' "$(printf '%0255d' 0)"; do
+		echo "$name" >"./$name"
+	done
+	truncate -s 100M sparse
+	echo middle | dd of=sparse bs=1M seek=50 conv=notrunc status=none
+	ln -s d1/s/f1 link
+	ln -s "/nowhere/$(printf '%03000d' 0)" long
+	ln -s . loop
+	mkfifo fifo
+	mkdir empty
+	mkdir -m 1777 sticky
+	setfattr -n user.short -v value d2/s/f2048
+	setfattr -n user.empty d2/s/f2048
+	setfattr -n user.large -v "$(printf '%03000d' 0)" sticky
+	setfacl -m "u:12345:rwx,g:54321:r-x" d0/s/f2049
+	setfacl -m "u:12345:--x,d:u:12345:rw-,d:g::r-x,d:m::rwx" empty
+	if [ "$(id -u)" -eq 0 ]; then
+		mknod block b 7 300
+		mknod char c 4000 1000000
+		setfattr -n trusted.mine -v yes hard
+		chown -h 12345:54321 link d2/s/f2048
+		chmod 6755 d2/s/f2048
+	fi
+	touch -h -d '@1234567890.987654321' link fifo empty
+	cd /
+}
+
+# FROM TO: no difference in anything; the other way round no name too many
+identical() {
+	same "$(limited rsync -aHAXn --delete --itemize-changes --checksum "$1/" "$2/")" ''
+	same "$(limited rsync -aHAXn --delete --itemize-changes --checksum "$2/" "$1/")" ''
+}
+
+# The sending side opens what nobody may read.
+readable() { [ "$(id -u)" -eq 0 ] || chmod -R u+r "$1"; }
+
+copies() {
+	local tar=(tar --xattrs '--xattrs-include=*' --acls --sparse --warning=no-timestamp)
+	treasure "$work/treasure"
+	readable "$work/treasure"
+	limited rsync -aHAXS "$work/treasure/" "$mnt/treasure/"
+	identical "$work/treasure" "$mnt/treasure"
+	limited rsync -aHAXS "$mnt/treasure/" "$work/back/"
+	identical "$work/treasure" "$work/back"
+	cp -a "$mnt/treasure" "$mnt/copy"
+	identical "$work/treasure" "$mnt/copy"
+	rm -rf "$work/back" "$mnt/copy"
+	limited "${tar[@]}" -C "$mnt/treasure" -cf "$work/treasure.tar" .
+	mkdir "$mnt/copy" "$work/back"
+	limited "${tar[@]}" -C "$mnt/copy" -xpf "$work/treasure.tar"
+	identical "$work/treasure" "$mnt/copy"
+	# At once, of what was just written
+	limited "${tar[@]}" -C "$mnt/copy" -cf "$work/treasure.tar" .
+	limited "${tar[@]}" -C "$work/back" -xpf "$work/treasure.tar"
+	identical "$work/treasure" "$work/back"
+	[ "$(du -k "$mnt/copy/sparse" | cut -f1)" -lt 1000 ] || fail 'the holes are gone'
 }
 
 compile() {
@@ -113,6 +187,14 @@ database() {
 volume 1G
 serve
 have tar && have diff && unpack
+if have rsync && have setfacl && have setfattr; then
+	touch "$work/probe"
+	if setfattr -n user.a -v b "$work/probe" && setfacl -m u:1:r "$work/probe"; then
+		copies
+	else
+		echo "no attributes or lists in ${work%/*}: rsync and tar of them left out"
+	fi
+fi
 have gcc && have ar && compile
 have git && versions
 if have sqlite3; then
@@ -126,6 +208,7 @@ unserve
 # The same after a mount.
 serve
 [ ! -e "$mnt/tree" ] || limited tar df "$work/tree.tar" -C "$mnt/tree"
+[ ! -e "$mnt/copy" ] || identical "$work/treasure" "$mnt/copy"
 [ ! -e "$mnt/repository" ] || limited git -C "$mnt/repository" fsck --full --strict
 for journal in wal delete; do
 	[ -e "$mnt/$journal.db" ] || continue

@@ -456,6 +456,8 @@ static void fill_while_pinned(const char *point)
 	rig_purge(&rig);
 	space_count(rig.volume->space, &counts);
 	cr_assert_geq(counts.deferred, 1024);
+	cr_assert_geq(counts.pinned, 1024, "statfs does not count on it");
+	cr_assert_leq(counts.pinned, counts.deferred);
 	ino = rig_file(&rig, INO_ROOT, "new");
 	cr_assert_neq(ino, 0);
 	for (unsigned i = 0; (nested_rc = rig_write(&rig, ino, i * sizeof(buf), buf,

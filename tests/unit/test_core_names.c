@@ -653,6 +653,46 @@ Test(names, statfs_counts_inodes)
 	cr_assert_eq(now.f_files - now.f_ffree, 1);
 }
 
+static uint64_t free_blocks(struct rig *of)
+{
+	struct statvfs now;
+
+	cr_assert_eq(core_statfs(of->core, VIEW_BASE, &now), 0);
+	return now.f_bfree;
+}
+
+/* Each call waits for purge; more than one only where the machine is very slow. */
+static bool gets_back(struct rig *of, uint64_t blocks)
+{
+	for (unsigned i = 0; i < 100; i++)
+		if (free_blocks(of) >= blocks)
+			return true;
+	return false;
+}
+
+Test(names, statfs_counts_what_was_removed)
+{
+	static uint8_t buf[1u << 20];
+	uint64_t f, held, before;
+	struct rig own;
+
+	rig_open(&own, 128u << 20, 16384, true);
+	f = rig_file(&own, INO_ROOT, "f");
+	held = rig_held_file(&own, INO_ROOT, "held");
+	before = free_blocks(&own);
+	for (unsigned i = 0; i < 16; i++) {
+		cr_assert_eq(rig_write(&own, f, i * sizeof(buf), buf, sizeof(buf)), 0);
+		cr_assert_eq(rig_write(&own, held, i * sizeof(buf), buf, sizeof(buf)), 0);
+	}
+	cr_assert_eq(rig_unlink(&own, INO_ROOT, "f"), 0);
+	cr_assert_eq(rig_unlink(&own, INO_ROOT, "held"), 0);
+	cr_assert(gets_back(&own, before - 4096 - 64));
+	cr_assert_lt(free_blocks(&own), before - 4096 + 64, "it is in use");
+	core_forget(own.core, held, 1);
+	cr_assert(gets_back(&own, before - 64));
+	rig_close(&own);
+}
+
 Test(names, read_only_refuses_changes)
 {
 	uint64_t d = rig_dir(&rig, INO_ROOT, "d"), f = rig_file(&rig, d, "f");
