@@ -29,10 +29,15 @@ struct raw_prune_out {
 };
 static_assert(sizeof(struct raw_prune_out) == 16, "as in the protocol");
 
+struct notifier;
+
 struct job {
 	fuse_req_t req;
 	fuse_ino_t node;
-	unsigned flags;
+	void (*run)(struct notifier *n, const struct job *job, bool may_send); /* answers */
+	unsigned flags;   /* to be set */
+	uint64_t offset;  /* to seek from */
+	int whence;
 	struct job *next;
 };
 
@@ -42,7 +47,7 @@ struct notifier {
 	struct latch latch;        /* RANK_LEAF */
 	struct waitq wake;         /* the thread: work, or the end */
 	struct waitq sent;         /* who settles */
-	struct job *first, **last; /* [lock: latch] at most one for each worker */
+	struct job *first, **last; /* [lock: latch] each of a request that waits */
 	bool settled, ending, busy; /* [lock: latch] */
 	bool prune;                 /* wanted [lock: latch] */
 	bool cannot_prune;          /* the thread's own, as what follows */
@@ -51,6 +56,16 @@ struct notifier {
 };
 
 /* --- jobs ---------------------------------------------------------------- */
+
+/* What the kernel holds of writes from `offset` on reaches us, and then is not cached. */
+static void have_written(struct notifier *n, fuse_ino_t node, uint64_t offset)
+{
+	int rc = fuse_lowlevel_notify_inval_inode(n->server->session, node, (off_t)offset, 0);
+
+	if (rc && rc != -ENOENT)
+		message(LOG_WARNING, "inode %llu: the kernel keeps back what was written: %s",
+			(unsigned long long)node_ino(node), error_text(rc));
+}
 
 static int set_flags(struct notifier *n, const struct job *job, bool may_send)
 {
@@ -62,12 +77,8 @@ static int set_flags(struct notifier *n, const struct job *job, bool may_send)
 
 	if (rc)
 		return rc;
-	if (may_send && S_ISREG(attr.mode) && job->flags & ~attr.flags & held) {
-		rc = fuse_lowlevel_notify_inval_inode(n->server->session, job->node, 0, 0);
-		if (rc && rc != -ENOENT)
-			message(LOG_WARNING, "inode %llu: earlier writes may be refused: %s",
-				(unsigned long long)node_ino(job->node), error_text(rc));
-	}
+	if (may_send && S_ISREG(attr.mode) && job->flags & ~attr.flags & held)
+		have_written(n, job->node, 0);
 	freeze_wait_enter(n->server->freeze);
 	rc = core_set_flags(core, view, node_ino(job->node), job->flags);
 	freeze_leave(n->server->freeze);
@@ -76,7 +87,7 @@ static int set_flags(struct notifier *n, const struct job *job, bool may_send)
 	return rc;
 }
 
-static void finish(struct notifier *n, struct job *job, bool may_send)
+static void run_set_flags(struct notifier *n, const struct job *job, bool may_send)
 {
 	int rc = set_flags(n, job, may_send);
 
@@ -84,7 +95,24 @@ static void finish(struct notifier *n, struct job *job, bool may_send)
 		reply_status(job->req, rc);
 	else
 		fuse_reply_ioctl(job->req, 0, NULL, 0);
-	free(job);
+}
+
+/* While the mount is frozen no write arrives, so there it is as the volume has it. */
+static void run_seek(struct notifier *n, const struct job *job, bool may_send)
+{
+	struct freeze_state state;
+	uint64_t found = 0;
+	int rc;
+
+	freeze_look(n->server->freeze, &state);
+	if (may_send && !state.frozen)
+		have_written(n, job->node, job->offset);
+	rc = core_seek(n->server->core, node_view(job->node), node_ino(job->node), job->offset,
+		       job->whence, &found);
+	if (rc)
+		reply_status(job->req, rc);
+	else
+		fuse_reply_lseek(job->req, (off_t)found);
 }
 
 /* --- too many inodes ----------------------------------------------------- */
@@ -175,14 +203,16 @@ static void run(void *arg)
 		uint32_t ticket = waitq_ticket(&n->wake);
 		bool may_send, ending, may_prune;
 		struct job *job = take(n, &may_send, &may_prune);
+		bool worked = job || may_prune;
 
 		if (job)
-			finish(n, job, may_send);
+			job->run(n, job, may_send);
+		free(job);
 		if (may_prune) {
 			prune(n);
 			prune_again(n);
 		}
-		if (job || may_prune)
+		if (worked)
 			continue;
 		latch_s(&n->latch);
 		ending = n->ending;
@@ -246,20 +276,41 @@ void notifier_free(struct notifier *n)
 	free(n);
 }
 
-void notifier_set_flags(struct notifier *n, fuse_req_t req, fuse_ino_t node, unsigned flags)
+static void submit(struct notifier *n, const struct job *what)
 {
 	struct job *job = malloc(sizeof(*job));
 
 	if (!job) {
-		reply_status(req, -ENOMEM);
+		reply_status(what->req, -ENOMEM);
 		return;
 	}
-	*job = (struct job){.req = req, .node = node, .flags = flags};
+	*job = *what;
 	latch_x(&n->latch);
 	*n->last = job;
 	n->last = &job->next;
 	unlatch_x(&n->latch);
 	waitq_wake_all(&n->wake);
+}
+
+void notifier_set_flags(struct notifier *n, fuse_req_t req, fuse_ino_t node, unsigned flags)
+{
+	const struct job job = {.run = run_set_flags, .req = req, .node = node, .flags = flags};
+
+	submit(n, &job);
+}
+
+void notifier_seek(struct notifier *n, fuse_req_t req, fuse_ino_t node, uint64_t offset,
+		   int whence)
+{
+	const struct job job = {
+		.run = run_seek,
+		.req = req,
+		.node = node,
+		.offset = offset,
+		.whence = whence,
+	};
+
+	submit(n, &job);
 }
 
 void notifier_prune(void *arg)

@@ -27,6 +27,13 @@ void notifier_set_flags(struct notifier *notifier, fuse_req_t req, fuse_ino_t no
 			unsigned flags);
 
 /*
+ * Answers SEEK_DATA or SEEK_HOLE, which the kernel passes on without a word of the writes
+ * that it holds: they are written first, or new contents would be a hole to cp(1).
+ */
+void notifier_seek(struct notifier *notifier, fuse_req_t req, fuse_ino_t node, uint64_t offset,
+		   int whence);
+
+/*
  * Too many inodes are in memory: has the kernel forget some that it does not use.
  * Only notes that; any thread, with inode locks held.
  */

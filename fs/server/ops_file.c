@@ -5,6 +5,7 @@
 #include "engine/base/message.h"
 #include "engine/format.h"
 #include "fs/server/control.h"
+#include "fs/server/notify.h"
 #include "fs/server/ops.h"
 #include "fs/server/reply.h"
 #include "fs/server/worker.h"
@@ -166,6 +167,10 @@ void op_lseek(fuse_req_t req, fuse_ino_t node, off_t offset, int whence, struct 
 	int rc;
 
 	(void)fi;
+	if (!req_server(req)->options->read_only && node_view(node) == VIEW_BASE && offset >= 0) {
+		notifier_seek(req_server(req)->notifier, req, node, (uint64_t)offset, whence);
+		return;
+	}
 	rc = core_seek(req_core(req), node_view(node), node_ino(node), (uint64_t)offset, whence,
 		       &found);
 	if (rc)
