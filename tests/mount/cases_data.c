@@ -464,6 +464,32 @@ static void many_xattrs(void)
 
 /* --- all ----------------------------------------------------------------- */
 
+/* What nobody has synced or closed is data, too: cp would copy a hole. */
+static void holes_beside_mapped_writes(void)
+{
+	enum { FAR = 1 << 20, MAPPED = 614400 };
+	static char text[100000], back[100000];
+	int fd = open("open", O_RDWR | O_CREAT, 0644);
+	char *map;
+
+	expect(fd >= 0);
+	memset(text, 'x', sizeof(text));
+	expect(write(fd, text, sizeof(text)) == sizeof(text));
+	expect(pwrite(fd, text, 5000, FAR) == 5000);
+	map = mmap(NULL, FAR, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	expect(map != MAP_FAILED);
+	map[MAPPED] = 'm';
+	expect(lseek(fd, 150000, SEEK_DATA) == MAPPED);
+	expect(map[MAPPED] == 'm' && map[0] == 'x');
+	map[MAPPED + 1] = 'n';
+	expect(lseek(fd, MAPPED, SEEK_HOLE) == MAPPED + 4096);
+	expect(munmap(map, FAR) == 0);
+	expect(pread(fd, back, sizeof(back), 0) == sizeof(back));
+	expect(memcmp(text, back, sizeof(back)) == 0);
+	expect(pread(fd, back, 2, MAPPED) == 2 && memcmp(back, "mn", 2) == 0);
+	expect(close(fd) == 0);
+}
+
 static const struct case_entry cases[] = {
 	{"appends_by_several", appends_by_several},
 	{"shared_mappings", shared_mappings},
@@ -474,6 +500,7 @@ static const struct case_entry cases[] = {
 	{"holes", holes},
 	{"holes_before_write_back", holes_before_write_back},
 	{"contents_have_blocks", contents_have_blocks},
+	{"holes_beside_mapped_writes", holes_beside_mapped_writes},
 	{"allocated_ranges", allocated_ranges},
 	{"sparse_files", sparse_files},
 	{"time_stamps", time_stamps},
