@@ -230,7 +230,8 @@ void mtr_want_bits(struct mtr *m, uint64_t start, uint64_t count)
 
 /* ----------------------------------------------------------------- reading */
 
-struct leaf *mtr_leaf(struct mtr *m, unsigned index, const uint8_t *key, size_t key_len)
+/* The latched leaf that covers key, or NULL. */
+static struct leaf *leaf_of(struct mtr *m, unsigned index, const uint8_t *key, size_t key_len)
 {
 	check(m->latched);
 	for (unsigned i = 0; i < m->leaf_count; i++)
@@ -241,13 +242,13 @@ struct leaf *mtr_leaf(struct mtr *m, unsigned index, const uint8_t *key, size_t 
 
 bool mtr_covered(struct mtr *m, unsigned index, const void *key, size_t key_len)
 {
-	return mtr_leaf(m, index, key, key_len) != NULL;
+	return leaf_of(m, index, key, key_len) != NULL;
 }
 
 int mtr_lookup(struct mtr *m, unsigned index, const void *key, size_t key_len, const void **value,
 	       size_t *len)
 {
-	struct leaf *leaf = mtr_leaf(m, index, key, key_len);
+	struct leaf *leaf = leaf_of(m, index, key, key_len);
 	struct page_entry entry;
 	unsigned slot;
 	bool exact;
@@ -265,7 +266,7 @@ int mtr_lookup(struct mtr *m, unsigned index, const void *key, size_t key_len, c
 int mtr_next(struct mtr *m, unsigned index, const void *key, size_t key_len, struct key *found,
 	     const void **value, size_t *len)
 {
-	struct leaf *leaf = mtr_leaf(m, index, key, key_len);
+	struct leaf *leaf = leaf_of(m, index, key, key_len);
 	unsigned slot;
 	bool exact;
 
@@ -337,7 +338,7 @@ static void stage(struct mtr *m, unsigned index, const void *key, size_t key_len
 		  size_t len, bool is_delete)
 {
 	check(m->latched && m->edit_count < MTR_EDITS_MAX);
-	check(mtr_leaf(m, index, key, key_len) != NULL);
+	check(leaf_of(m, index, key, key_len) != NULL);
 	if (!room_for(m, (void **)&m->edit, m->edit_count, &m->edit_cap, sizeof(*m->edit)))
 		return;
 	m->edit[m->edit_count++] = (struct edit){

@@ -101,8 +101,6 @@ struct mtr {
 	struct leaf leaf[MTR_PAGES_MAX]; /* by index, then left to right */
 };
 
-/* The latched leaf that covers key, or NULL. */
-struct leaf *mtr_leaf(struct mtr *m, unsigned index, const uint8_t *key, size_t key_len);
 /* Gives back tickets and log bytes (nothing latched). */
 void mtr_unreserve(struct mtr *m);
 /* Wants the bitmap page of a block; *added: it was not wanted yet.  -E2BIG: too many. */

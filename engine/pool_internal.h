@@ -107,8 +107,6 @@ static inline bool pool_kind_matches(uint32_t kind, enum page_type type, unsigne
 }
 /* Gives a frame that nobody else has pinned the kind, rank and order of its page. */
 void pool_frame_describe(struct frame *frame, enum page_type type, unsigned index, unsigned level);
-/* Moves on from READING, and wakes those who wait for that. */
-void pool_frame_settle(struct frame *frame, enum frame_state state);
 /* Reads into a frame in state READING; settles it READY, or FAILED and without the caller's pin. */
 int pool_frame_read(struct frame *frame) must_check;
 

@@ -53,7 +53,8 @@ void pool_frame_describe(struct frame *frame, enum page_type type, unsigned inde
 		latch_init(&frame->latch, RANK_PAGE, (uint64_t)index << 8 | level);
 }
 
-void pool_frame_settle(struct frame *frame, enum frame_state state)
+/* Moves on from READING, and wakes those who wait for that. */
+static void settle(struct frame *frame, enum frame_state state)
 {
 	if (atomic_exchange(&frame->state, state) == FRAME_READING_WAITED)
 		os_wake(&frame->state, INT_MAX);
@@ -69,7 +70,7 @@ static void fail(struct frame *frame, int error)
 	pool_remove_locked(pool, frame);
 	unlatch_x(latch);
 	frame->error = error;
-	pool_frame_settle(frame, FRAME_FAILED);
+	settle(frame, FRAME_FAILED);
 	pool_put(frame);
 }
 
@@ -78,7 +79,7 @@ static void succeed(struct frame *frame)
 	const struct disk_page *head = (const struct disk_page *)frame->data;
 
 	pool_frame_describe(frame, head->type, head->index, head->level);
-	pool_frame_settle(frame, FRAME_READY);
+	settle(frame, FRAME_READY);
 }
 
 /* INV-POOL-5. */

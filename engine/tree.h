@@ -103,7 +103,6 @@ struct tree_cursor {
 	struct tree *tree;
 	uint8_t *copy;            /* page_size bytes, owned */
 	unsigned slot;            /* of the entry behind it */
-	bool in_epoch;            /* the caller is inside an epoch and has tickets */
 	struct key key;
 	const uint8_t *value;     /* points into the copy, valid until the next call */
 	size_t value_len;
@@ -113,12 +112,6 @@ int tree_cursor_open(struct tree_cursor *cursor, struct tree *tree, const void *
 /* In front of the first entry >= from; an empty key: behind the last entry of all. */
 int tree_cursor_open_before(struct tree_cursor *cursor, struct tree *tree, const void *from,
 			    size_t from_len) must_check;
-/*
- * For a caller that has taken two pool tickets and then entered an epoch, which it
- * keeps over the whole walk and after.
- */
-int tree_cursor_open_in_epoch(struct tree_cursor *cursor, struct tree *tree, const void *from,
-			      size_t from_len) must_check;
 int tree_cursor_next(struct tree_cursor *cursor) must_check;
 int tree_cursor_prev(struct tree_cursor *cursor) must_check; /* -BE_END at the beginning */
 void tree_cursor_close(struct tree_cursor *cursor);

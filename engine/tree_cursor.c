@@ -36,14 +36,11 @@ static int load_leaf(struct tree_cursor *cursor, const struct key *at, bool befo
 	struct volume *volume = cursor->tree->volume;
 	struct frame *leaf;
 	bool exact;
-	int rc = 0;
+	int rc = pool_take_tickets(volume->pool, TREE_READ_TICKETS);
 
-	if (!cursor->in_epoch) {
-		rc = pool_take_tickets(volume->pool, TREE_READ_TICKETS);
-		if (rc)
-			return rc;
-		epoch_enter(&volume->epochs);
-	}
+	if (rc)
+		return rc;
+	epoch_enter(&volume->epochs);
 	rc = before ? tree_find_leaf_before(cursor->tree, at, &leaf)
 		    : tree_find(cursor->tree, at, 0, &leaf);
 	if (rc == 0) {
@@ -54,19 +51,17 @@ static int load_leaf(struct tree_cursor *cursor, const struct key *at, bool befo
 				       ? page_slots(cursor->copy)
 				       : page_lower_bound(cursor->copy, at->bytes, at->len, &exact);
 	}
-	if (!cursor->in_epoch) {
-		epoch_exit(&volume->epochs);
-		pool_give_tickets(volume->pool, TREE_READ_TICKETS);
-	}
+	epoch_exit(&volume->epochs);
+	pool_give_tickets(volume->pool, TREE_READ_TICKETS);
 	return rc;
 }
 
 static int cursor_open(struct tree_cursor *cursor, struct tree *tree, const void *from,
-		       size_t from_len, bool in_epoch, bool before)
+		       size_t from_len, bool before)
 {
 	struct key key = key_make(from, from_len);
 
-	*cursor = (struct tree_cursor){.tree = tree, .in_epoch = in_epoch};
+	*cursor = (struct tree_cursor){.tree = tree};
 	cursor->copy = malloc(tree->volume->geo.page_size);
 	if (cursor->copy == NULL)
 		return -ENOMEM;
@@ -76,19 +71,13 @@ static int cursor_open(struct tree_cursor *cursor, struct tree *tree, const void
 int tree_cursor_open(struct tree_cursor *cursor, struct tree *tree, const void *from,
 		     size_t from_len)
 {
-	return cursor_open(cursor, tree, from, from_len, false, false);
+	return cursor_open(cursor, tree, from, from_len, false);
 }
 
 int tree_cursor_open_before(struct tree_cursor *cursor, struct tree *tree, const void *from,
 			    size_t from_len)
 {
-	return cursor_open(cursor, tree, from, from_len, false, true);
-}
-
-int tree_cursor_open_in_epoch(struct tree_cursor *cursor, struct tree *tree, const void *from,
-			      size_t from_len)
-{
-	return cursor_open(cursor, tree, from, from_len, true, false);
+	return cursor_open(cursor, tree, from, from_len, true);
 }
 
 static void show(struct tree_cursor *cursor, unsigned slot)

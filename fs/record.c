@@ -53,7 +53,11 @@ static const char *judge(const struct record *r)
 	return NULL;
 }
 
-int record_decode(const void *value, size_t have, size_t len, struct record *r, const char **why)
+/*
+ * `have` of the value's `len` bytes are at `value`; r->tail points behind the struct
+ * in it.  -BE_FORMAT with a text in *why.
+ */
+static int decode(const void *value, size_t have, size_t len, struct record *r, const char **why)
 {
 	const struct disk_inode *d = value;
 
@@ -90,7 +94,8 @@ int record_decode(const void *value, size_t have, size_t len, struct record *r, 
 	return *why ? -BE_FORMAT : 0;
 }
 
-size_t record_encode(const struct record *r, struct record_buffer *out)
+/* Returns the number of bytes. */
+static size_t encode(const struct record *r, struct record_buffer *out)
 {
 	struct disk_inode d = {
 		.mode = le32_make(r->mode),
@@ -142,7 +147,7 @@ int record_read(struct volume *volume, uint64_t ino, struct record *r, struct re
 		return -ENOENT;
 	if (rc)
 		return rc;
-	rc = record_decode(to, cap < len ? cap : len, len, r, &why);
+	rc = decode(to, cap < len ? cap : len, len, r, &why);
 	if (rc)
 		return corrupt_at(volume, 0, "inode record", why);
 	if (!buffer)
@@ -172,7 +177,7 @@ int record_get(struct volume *volume, struct mtr *m, uint64_t ino, struct record
 		return -ENOENT;
 	if (rc)
 		return rc;
-	rc = record_decode(value, len, len, r, &why);
+	rc = decode(value, len, len, r, &why);
 	if (rc)
 		return corrupt_at(volume, 0, "inode record", why);
 	return 0;
@@ -182,7 +187,7 @@ void record_put(struct mtr *m, uint64_t ino, const struct record *r)
 {
 	struct record_buffer buffer;
 	uint8_t key[KEY_INODE_BYTES];
-	size_t len = record_encode(r, &buffer);
+	size_t len = encode(r, &buffer);
 
 	be64_put(key, ino);
 	mtr_put(m, INDEX_INODES, key, sizeof(key), buffer.bytes, len);

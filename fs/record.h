@@ -1,7 +1,7 @@
 /*
  * Inode records: struct disk_inode and what follows it, decoded.
  *
- * A record comes from the medium, so record_decode() judges every field that
+ * A record comes from the medium, so decoding judges every field that
  * the core relies on.
  *
  *	INV-RECORD-1  INODE_INLINE is set exactly when bytes follow the struct; then
@@ -31,15 +31,6 @@ struct record {
 struct record_buffer {
 	uint8_t bytes[sizeof(struct disk_inode) + INLINE_BYTES_LIMIT];
 };
-
-/*
- * `have` of the value's `len` bytes are at `value`; record->tail points behind
- * the struct in it.  -BE_FORMAT with a text in *why.
- */
-int record_decode(const void *value, size_t have, size_t len, struct record *record,
-		  const char **why) must_check;
-/* Returns the number of bytes. */
-size_t record_encode(const struct record *record, struct record_buffer *out);
 
 /*
  * Reads inode `ino` as it is now: -ENOENT when there is none.  Without a buffer

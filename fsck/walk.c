@@ -13,7 +13,7 @@
 
 #define DETAIL_BYTES 1536u
 #define FIXES_MAX 1000000u /* repaired in one round; more in the next */
-#define WALK_STEPS 11u     /* calls of walk_progress(): indexes, links, bitmaps, contents */
+#define WALK_STEPS 11u     /* calls of progress(): indexes, links, bitmaps, contents */
 
 static const struct fsck_problem_kind kinds[] = {
 #define X(name, number, severity, repair, title)                                                   \
@@ -183,7 +183,8 @@ bool walk_cancelled(const struct walk *w)
 	return w->options->cancelled && w->options->cancelled(w->options->arg);
 }
 
-void walk_progress(struct walk *w, const char *what)
+/* The next step begins. */
+static void progress(struct walk *w, const char *what)
 {
 	if (w->options->progress)
 		w->options->progress(w->options->arg, what, w->step, WALK_STEPS);
@@ -246,7 +247,7 @@ static int walk_indexes(struct walk *w)
 	for (size_t i = 0; i < array_count(order); i++) {
 		int rc = order[i].begin ? order[i].begin(w) : 0;
 
-		walk_progress(w, order[i].what);
+		progress(w, order[i].what);
 		w->index = order[i].index;
 		if (!rc)
 			rc = pass1_tree(w, order[i].index, order[i].visit);
@@ -277,12 +278,12 @@ static int compare_and_finish(struct walk *w)
 
 	if (rc)
 		return rc;
-	walk_progress(w, "links and counts");
+	progress(w, "links and counts");
 	pass2_finish(w);
 	pass5_finish(w);
 	pass6_finish(w);
 	pass4_finish(w);
-	walk_progress(w, "bitmaps");
+	progress(w, "bitmaps");
 	pass6_claim(w);
 	rc = keep_claims(w, &w->result->claimed_data);
 	if (!rc)
@@ -294,7 +295,7 @@ static int compare_and_finish(struct walk *w)
 	if (!rc)
 		pass1_counters(w);
 	if (!rc && w->options->data) {
-		walk_progress(w, "file contents");
+		progress(w, "file contents");
 		rc = pass8_data(w);
 	}
 	return rc;

@@ -122,7 +122,7 @@ struct walk {
 		uint64_t lob, next_block, blocks;
 		size_t owner; /* index of the first owner with lob >= this one */
 	} lob;
-	unsigned step; /* of walk_progress() */
+	unsigned step; /* of progress() */
 };
 
 /* ------------------------------------------------------------------- walk.c */
@@ -149,8 +149,6 @@ void note_lsn(struct walk *w, const char *what, uint64_t pageno, const void *pag
 #define LSN_PLAUSIBLE_MAX (1ull << 61)
 
 bool walk_cancelled(const struct walk *w);
-/* The next step begins. */
-void walk_progress(struct walk *w, const char *what);
 
 /* NULL when there is none.  Needs pass 2. */
 struct inode_note *note_find(const struct walk *w, uint64_t ino);

@@ -91,7 +91,7 @@ int file_flusher_give(struct file_device *file, unsigned i, int error)
 	return error;
 }
 
-int file_flush(struct device *dev)
+static int file_flush(struct device *dev)
 {
 	struct file_device *file = file_device(dev);
 	unsigned i = file_flusher_take(file);

@@ -48,7 +48,6 @@ static inline struct file_device *file_device(struct device *dev)
 int file_transfer(int fd, void *buf, size_t len, uint64_t offset, bool is_write) must_check;
 int file_read(struct device *dev, void *buf, size_t len, uint64_t offset) must_check;
 int file_write(struct device *dev, const void *buf, size_t len, uint64_t offset) must_check;
-int file_flush(struct device *dev) must_check;
 void file_close(struct device *dev);
 /* fcntl(F_OFD_SETLK) of F_RDLCK, F_WRLCK or F_UNLCK; len 0: to the end. */
 int file_lock(int fd, short type, uint64_t offset, uint64_t len) must_check;

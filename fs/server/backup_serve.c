@@ -11,6 +11,7 @@
 #include "engine/base/error.h"
 #include "engine/base/latch.h"
 #include "engine/base/message.h"
+#include "fs/server/reply.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -197,8 +198,9 @@ out:
 	return rc;
 }
 
-int backup_service_start(struct backup_service *service, pid_t pid,
-			 const struct blinkfs_backup_start *start)
+/* pid: the process whose descriptor it is. */
+static int start_backup(struct backup_service *service, pid_t pid,
+			const struct blinkfs_backup_start *start)
 {
 	bool running;
 	int rc;
@@ -230,4 +232,51 @@ void backup_service_status(struct backup_service *service, struct blinkfs_backup
 	latch_s(&service->latch);
 	*status = service->status;
 	unlatch_s(&service->latch);
+}
+
+/* ------------------------------------------------------------------ ioctls */
+
+static void start(fuse_req_t req, const void *in, size_t len)
+{
+	struct blinkfs_backup_start start;
+	int rc = -EINVAL;
+
+	if (len == sizeof(start)) {
+		memcpy(&start, in, sizeof(start));
+		rc = start_backup(req_server(req)->backup, fuse_req_ctx(req)->pid, &start);
+	}
+	/* The command tells this one apart. */
+	if (rc == -BE_ORDER)
+		rc = -ESTALE;
+	if (rc)
+		reply_status(req, error_errno(rc));
+	else
+		fuse_reply_ioctl(req, 0, NULL, 0);
+}
+
+static void status(fuse_req_t req, size_t room)
+{
+	struct blinkfs_backup_status status;
+
+	if (room != sizeof(status)) {
+		reply_status(req, -EINVAL);
+		return;
+	}
+	backup_service_status(req_server(req)->backup, &status);
+	status.is_mine = status.pid == (int32_t)fuse_req_ctx(req)->pid;
+	fuse_reply_ioctl(req, 0, &status, sizeof(status));
+}
+
+bool backup_service_ioctl(fuse_req_t req, unsigned cmd, const void *in, size_t in_len,
+			  size_t out_room)
+{
+	if (cmd != BLINKFS_IOC_BACKUP_START && cmd != BLINKFS_IOC_BACKUP_STATUS)
+		return false;
+	if (!req_is_owner(req))
+		reply_status(req, -EPERM);
+	else if (cmd == BLINKFS_IOC_BACKUP_START)
+		start(req, in, in_len);
+	else
+		status(req, out_room);
+	return true;
 }

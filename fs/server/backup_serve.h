@@ -12,9 +12,9 @@ int backup_service_open(struct backup_service **out, struct volume *volume) must
 /* Ends a backup that runs.  NULL is allowed. */
 void backup_service_close(struct backup_service *service);
 
-/* pid: the process whose descriptor it is. */
-int backup_service_start(struct backup_service *service, pid_t pid,
-			 const struct blinkfs_backup_start *start) must_check;
 void backup_service_status(struct backup_service *service, struct blinkfs_backup_status *status);
+/* Either of the two, from who may ask for it.  False: no ioctl of backups. */
+bool backup_service_ioctl(fuse_req_t req, unsigned cmd, const void *in, size_t in_len,
+			  size_t out_room);
 
 #endif

@@ -2,7 +2,7 @@
  * ioctl(2): what the commands of the blinkfs program ask of the server.
  *
  *	command.h        on .blinkfs/control, which belongs to whoever mounted
- *	backup_ioctl.h   on any directory, from root or whoever mounted
+ *	backup_ioctl.h   on any directory, from root or whoever mounted (backup_serve.c)
  *	scrub_ioctl.h    the same (scrub_serve.c)
  *	ops_flags.c      on any inode: its flags
  */
@@ -20,7 +20,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #define TRIM_CALL_NS 100000000u /* a command that is interrupted ends so soon */
 
@@ -132,47 +131,6 @@ static void run_command(fuse_req_t req, const void *in, size_t in_len, size_t ou
 	fuse_reply_ioctl(req, 0, &command, sizeof(command));
 }
 
-/* ----------------------------------------------------------------- backups */
-
-/* They could read the image itself, and stop the server. */
-static bool is_owner(fuse_req_t req)
-{
-	const struct fuse_ctx *ctx = fuse_req_ctx(req);
-
-	return ctx->uid == 0 || ctx->uid == geteuid();
-}
-
-static void backup_start(fuse_req_t req, const void *in, size_t len)
-{
-	struct blinkfs_backup_start start;
-	int rc = -EINVAL;
-
-	if (len == sizeof(start)) {
-		memcpy(&start, in, sizeof(start));
-		rc = backup_service_start(req_server(req)->backup, fuse_req_ctx(req)->pid, &start);
-	}
-	/* The command tells this one apart. */
-	if (rc == -BE_ORDER)
-		rc = -ESTALE;
-	if (rc)
-		reply_status(req, error_errno(rc));
-	else
-		fuse_reply_ioctl(req, 0, NULL, 0);
-}
-
-static void backup_status(fuse_req_t req, size_t room)
-{
-	struct blinkfs_backup_status status;
-
-	if (room != sizeof(status)) {
-		reply_status(req, -EINVAL);
-		return;
-	}
-	backup_service_status(req_server(req)->backup, &status);
-	status.is_mine = status.pid == (int32_t)fuse_req_ctx(req)->pid;
-	fuse_reply_ioctl(req, 0, &status, sizeof(status));
-}
-
 /* ------------------------------------------------------------------ ioctl */
 
 void op_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, void *arg, struct fuse_file_info *fi,
@@ -185,16 +143,8 @@ void op_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, void *arg, struct f
 		run_command(req, in, in_len, out_room);
 	else if (cmd == TRIM_IOCTL && control_takes_commands(node))
 		run_trim(req, in, in_len, out_room);
-	else if (flags_ioctl(req, node, cmd, in, in_len, out_room))
-		return;
-	else if (scrub_service_ioctl(req, cmd, in, in_len, out_room))
-		return;
-	else if (cmd != BLINKFS_IOC_BACKUP_START && cmd != BLINKFS_IOC_BACKUP_STATUS)
+	else if (!flags_ioctl(req, node, cmd, in, in_len, out_room) &&
+		 !backup_service_ioctl(req, cmd, in, in_len, out_room) &&
+		 !scrub_service_ioctl(req, cmd, in, in_len, out_room))
 		reply_status(req, -ENOTTY);
-	else if (!is_owner(req))
-		reply_status(req, -EPERM);
-	else if (cmd == BLINKFS_IOC_BACKUP_START)
-		backup_start(req, in, in_len);
-	else
-		backup_status(req, out_room);
 }

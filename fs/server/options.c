@@ -25,6 +25,8 @@ static const char usage[] =
 	"       blinkfs log-resize DIR SIZE               give its redo log another size\n"
 	"       blinkfs trim DIR                          give its free space back to the device\n"
 	"       blinkfs grow DIR [SIZE]                   make it larger\n"
+	"       blinkfs freeze DIR | thaw DIR             let it stand still, to be copied\n"
+	"       blinkfs scrub ...                         verify all its checksums (scrub -h)\n"
 	"       blinkfs backup ...                        save a mounted volume (backup -h)\n"
 	"       blinkfs restore ...                       make a volume of backups (restore -h)\n"
 	"       blinkfs -h | -V                           this text; the version\n"

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-void reply_stat_fill(view_t view, const struct core_attr *attr, struct stat *st)
+static void stat_fill(view_t view, const struct core_attr *attr, struct stat *st)
 {
 	*st = (struct stat){
 		.st_ino = node_id(view, attr->ino),
@@ -36,7 +36,7 @@ void reply_entry_fill(view_t view, const struct core_attr *attr, struct fuse_ent
 		.attr_timeout = reply_attr_seconds(attr),
 		.entry_timeout = CACHE_SECONDS,
 	};
-	reply_stat_fill(view, attr, &entry->attr);
+	stat_fill(view, attr, &entry->attr);
 }
 
 void reply_status(fuse_req_t req, int rc)
@@ -65,7 +65,7 @@ void reply_attr(fuse_req_t req, int rc, view_t view, const struct core_attr *att
 		reply_status(req, rc);
 		return;
 	}
-	reply_stat_fill(view, attr, &st);
+	stat_fill(view, attr, &st);
 	fuse_reply_attr(req, &st, reply_attr_seconds(attr));
 }
 

@@ -15,7 +15,6 @@
 
 /* How long the kernel may keep these attributes. */
 double reply_attr_seconds(const struct core_attr *attr);
-void reply_stat_fill(view_t view, const struct core_attr *attr, struct stat *st);
 void reply_entry_fill(view_t view, const struct core_attr *attr, struct fuse_entry_param *entry);
 
 /* rc: 0 or a negative errno; on 0 the answer follows. */

@@ -214,7 +214,8 @@ static void scrub_main(void *arg)
 
 /* ------------------------------------------------------------------- calls */
 
-int scrub_service_start(struct scrub_service *service, const struct blinkfs_scrub_start *start)
+/* -EBUSY: one is running; -EROFS. */
+static int start_scrub(struct scrub_service *service, const struct blinkfs_scrub_start *start)
 {
 	uint64_t number;
 	bool running;
@@ -255,11 +256,6 @@ int scrub_service_start(struct scrub_service *service, const struct blinkfs_scru
 	return rc;
 }
 
-void scrub_service_cancel(struct scrub_service *service)
-{
-	atomic_store(&service->cancel, true);
-}
-
 void scrub_service_status(struct scrub_service *service, struct blinkfs_scrub_status *status)
 {
 	latch_s(&service->latch);
@@ -267,7 +263,8 @@ void scrub_service_status(struct scrub_service *service, struct blinkfs_scrub_st
 	unlatch_s(&service->latch);
 }
 
-int scrub_service_finding(struct scrub_service *service, struct blinkfs_scrub_finding *finding)
+/* -ENOENT: there are not so many. */
+static int get_finding(struct scrub_service *service, struct blinkfs_scrub_finding *finding)
 {
 	int rc = -ENOENT;
 
@@ -289,7 +286,7 @@ static void start(fuse_req_t req, const void *in, size_t len)
 
 	if (len == sizeof(start)) {
 		memcpy(&start, in, sizeof(start));
-		rc = scrub_service_start(req_server(req)->scrub, &start);
+		rc = start_scrub(req_server(req)->scrub, &start);
 	}
 	if (rc)
 		reply_status(req, error_errno(rc));
@@ -316,20 +313,12 @@ static void finding(fuse_req_t req, const void *in, size_t len, size_t room)
 
 	if (len == sizeof(finding) && room == sizeof(finding)) {
 		memcpy(&finding.n, in, sizeof(finding.n));
-		rc = scrub_service_finding(req_server(req)->scrub, &finding);
+		rc = get_finding(req_server(req)->scrub, &finding);
 	}
 	if (rc)
 		reply_status(req, rc);
 	else
 		fuse_reply_ioctl(req, 0, &finding, sizeof(finding));
-}
-
-/* They could read the image itself, and stop the server. */
-static bool is_owner(fuse_req_t req)
-{
-	const struct fuse_ctx *ctx = fuse_req_ctx(req);
-
-	return ctx->uid == 0 || ctx->uid == geteuid();
 }
 
 bool scrub_service_ioctl(fuse_req_t req, unsigned cmd, const void *in, size_t in_len,
@@ -338,7 +327,7 @@ bool scrub_service_ioctl(fuse_req_t req, unsigned cmd, const void *in, size_t in
 	if (cmd != BLINKFS_IOC_SCRUB_START && cmd != BLINKFS_IOC_SCRUB_STATUS &&
 	    cmd != BLINKFS_IOC_SCRUB_CANCEL && cmd != BLINKFS_IOC_SCRUB_FINDING)
 		return false;
-	if (!is_owner(req)) {
+	if (!req_is_owner(req)) {
 		reply_status(req, -EPERM);
 	} else if (cmd == BLINKFS_IOC_SCRUB_START) {
 		start(req, in, in_len);
@@ -347,7 +336,7 @@ bool scrub_service_ioctl(fuse_req_t req, unsigned cmd, const void *in, size_t in
 	} else if (cmd == BLINKFS_IOC_SCRUB_FINDING) {
 		finding(req, in, in_len, out_room);
 	} else {
-		scrub_service_cancel(req_server(req)->scrub);
+		atomic_store(&req_server(req)->scrub->cancel, true);
 		fuse_reply_ioctl(req, 0, NULL, 0);
 	}
 	return true;

@@ -12,14 +12,7 @@ int scrub_service_open(struct scrub_service **out, struct volume *volume) must_c
 /* Ends a scrub that runs.  NULL is allowed. */
 void scrub_service_close(struct scrub_service *service);
 
-/* -EBUSY: one is running; -EROFS. */
-int scrub_service_start(struct scrub_service *service,
-			const struct blinkfs_scrub_start *start) must_check;
-void scrub_service_cancel(struct scrub_service *service);
 void scrub_service_status(struct scrub_service *service, struct blinkfs_scrub_status *status);
-/* -ENOENT: there are not so many. */
-int scrub_service_finding(struct scrub_service *service,
-			  struct blinkfs_scrub_finding *finding) must_check;
 /* One of the four, from who may ask for it.  False: no ioctl of scrubbing. */
 bool scrub_service_ioctl(fuse_req_t req, unsigned cmd, const void *in, size_t in_len,
 			 size_t out_room);

@@ -24,6 +24,7 @@
 #include "fs/server/options.h"
 
 #include <fuse_lowlevel.h>
+#include <unistd.h>
 
 struct backup_service;
 struct control;
@@ -63,6 +64,14 @@ static inline struct server *req_server(fuse_req_t req)
 static inline struct core *req_core(fuse_req_t req)
 {
 	return req_server(req)->core;
+}
+
+/* Does root ask, or who runs the server?  They could read the image itself, and stop it. */
+static inline bool req_is_owner(fuse_req_t req)
+{
+	uid_t uid = fuse_req_ctx(req)->uid;
+
+	return uid == 0 || uid == geteuid();
 }
 
 /* ---------------------------------------------------------------- node ids */
