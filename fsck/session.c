@@ -84,6 +84,13 @@ static int open_log_device(struct session *s)
 
 /* ----------------------------------------------------------------- deciding */
 
+static bool cancelled(void *arg)
+{
+	const struct session *s = arg;
+
+	return s->options->cancelled && s->options->cancelled(s->options->arg);
+}
+
 /* May problems of this kind be repaired?  A person is asked once for each. */
 static bool decide(struct session *s, unsigned number)
 {
@@ -105,7 +112,9 @@ static bool decide(struct session *s, unsigned number)
 	case MODE_ASK:
 		snprintf(question, sizeof(question), "Repair [%u] %s (%" PRIu64 ")?", number,
 			 kind->title, s->found[number] ? s->found[number] : 1);
-		answer = s->options->ask && s->options->ask(s->options->arg, question);
+		/* Whoever interrupts a question has not answered it, and wants no other. */
+		answer = s->options->ask && !cancelled(s) &&
+			 s->options->ask(s->options->arg, question) && !cancelled(s);
 		break;
 	}
 	s->decided[number] = true;
@@ -269,13 +278,6 @@ static int look_at_log(struct session *s)
 }
 
 /* ------------------------------------------------------------------ walking */
-
-static bool cancelled(void *arg)
-{
-	const struct session *s = arg;
-
-	return s->options->cancelled && s->options->cancelled(s->options->arg);
-}
 
 static void progress(void *arg, const char *what, unsigned done, unsigned total)
 {
@@ -476,6 +478,8 @@ static int repair_all(struct session *s)
 
 		report_news(&s->report, "found behind it:");
 		phase = next_phase(s);
+		if (cancelled(s))
+			return -ECANCELED;
 		if (phase == PHASE_COUNT)
 			break;
 		rc = repair_round(s, phase);
@@ -505,7 +509,10 @@ static int leave(struct session *s, bool rewrite)
 
 	if (s->result.serious || s->log_problem)
 		return write_state(s, SB_DAMAGED);
-	return rewrite ? write_state(s, state) : 0; /* for the sake of a broken superblock */
+	if (!rewrite)
+		return 0;
+	s->changed |= s->primary_bad || s->copy_bad;
+	return write_state(s, state); /* for the sake of a broken superblock */
 }
 
 static void advise(struct session *s)
@@ -535,7 +542,7 @@ static void summarize(struct session *s)
 
 static int check_and_repair(struct session *s)
 {
-	bool wrong, rewrite;
+	bool wrong, rewrite, restart;
 	int rc = look_at_log(s);
 
 	if (!rc)
@@ -544,14 +551,17 @@ static int check_and_repair(struct session *s)
 		return rc;
 	look_at_checkpoints(s);
 	rewrite = (!s->primary_bad || decide(s, FSCK_SB_PRIMARY)) &&
-		  (!s->copy_bad || decide(s, FSCK_SB_COPY)) &&
-		  (!s->checkpoint_bad || decide(s, FSCK_CHECKPOINT));
+		  (!s->copy_bad || decide(s, FSCK_SB_COPY));
+	/* A log that goes on elsewhere writes the superblock as well. */
+	restart = !s->checkpoint_bad || (rewrite && decide(s, FSCK_CHECKPOINT));
+	if (cancelled(s))
+		return -ECANCELED;
 	if (s->options->mode != MODE_NO)
 		rc = repair_all(s);
 	if (rc)
 		return rc;
 	report_left(&s->report, "after the repair:");
-	wrong = s->result.problems || s->log_problem || !rewrite;
+	wrong = s->result.problems || s->log_problem || !rewrite || !restart;
 	if (s->options->mode != MODE_NO)
 		rc = wrong ? leave(s, rewrite) : settle(s);
 	else

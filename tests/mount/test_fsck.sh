@@ -89,6 +89,56 @@ fails 4 'no terminal to ask on' "$fsck" "$image"
 fails 4 '^\[1\] ' "$fsck" "$image"
 fails 1 '^\[1\] ' "$fsck" -y "$image"
 
+# on a terminal each kind of problem is a question: no, nothing, yes, all
+if command -v script >/dev/null; then
+	answers() { # CODE PATTERN ANSWER...: of fsck -f
+		local want=$1 pattern=$2
+		shift 2
+		printf '%s\n' "$@" >"$work/answers"
+		fails "$want" "$pattern" \
+			script -qec "'$fsck' -f '$image'" /dev/null <"$work/answers"
+	}
+	break_two() {
+		printf broken | dd of="$image" bs=1 seek=200 conv=notrunc status=none
+		printf broken | dd of="$image" bs=1 seek=$(((log_start + 1) * 4096 + 30)) \
+			conv=notrunc status=none
+	}
+	log_start=$("$blinkfs" dump super "$image" | awk '$1 == "log_start" { print $2 }')
+	break_two
+	answers 4 'Repair \[1\] the superblock .* \(1\)\? \[y/N, a = all\]' n
+	answers 4 'Repair \[1\]' ''
+	fails 4 'Repair \[1\]' script -qec "'$fsck' -f '$image'" /dev/null </dev/null
+	# an interrupt is no answer: no other question, nothing written
+	mkfifo "$work/nobody"
+	exec 3<>"$work/nobody"
+	script -qefc "bash -c 'echo \$\$ >$work/pid; exec $fsck -f $image'" "$work/asked" \
+		<&3 >/dev/null 2>&1 &
+	asking=$! code=0
+	eventually grep -q 'Repair' "$work/asked"
+	kill -TERM "$(cat "$work/pid")"
+	wait "$asking" || code=$?
+	exec 3>&-
+	same "$code" 32
+	same "$(grep -c 'Repair' "$work/asked")" 1
+	grep -q 'interrupted' "$work/asked" || fail "$(cat "$work/asked")"
+	fails 4 '^\[13\] ' "$fsck" -n "$image"
+	answers 5 'Repair \[13\] one of the log' y n
+	fails 4 '^\[13\] ' "$fsck" -f -n "$image"
+	"$fsck" -f -n "$image" | grep -q '^.1. ' && fail 'what was approved was not done'
+	answers 1 'Repair \[13\] one of the log' Y
+	fails 0 ': clean$' "$fsck" "$image"
+	break_two
+	answers 1 'Repair \[1\]' a
+	fails 0 ': 2 files, 2 directories, ' "$fsck" -f "$image"
+fi
+
+# progress and questions, said and numbered; -v says more
+fails 0 '^1 0 11 .*' "$fsck" -f -v -C 2 "$image"
+fails 16 'file descriptor' "$fsck" -C 5x "$image"
+fails 16 'threads wants a number' "$fsck" --threads 65 "$image"
+fails 16 'memory wants a size' "$fsck" --memory 0 "$image"
+fails 16 'unknown option' "$fsck" --memory
+
 # killed in the middle: the log is replayed in memory by -n, for good without
 serve
 touch "$mnt/after"

@@ -575,11 +575,10 @@ Test(fsck_repairs, log_that_is_gone)
 	scene_free(s);
 }
 
-/* Everything before the break is there, whole mini-transactions of it. */
-Test(fsck_repairs, log_that_breaks_off)
+static struct scene *scene_with_broken_log(void)
 {
 	struct scene *s = calloc(1, sizeof(*s));
-	char bytes[1024], name[64];
+	char bytes[1024];
 	uint64_t log;
 
 	cr_assert_not_null(s);
@@ -589,7 +588,13 @@ Test(fsck_repairs, log_that_breaks_off)
 	log = s->image.raw.geo.log_start * BLOCK_SIZE + LOG_RECORDS_START;
 	memset(bytes, '?', sizeof(bytes));
 	cr_assert_eq(dev_write(s->world.dev, bytes, sizeof(bytes), log + 40 * 1024), 0);
-	mend(s);
+	return s;
+}
+
+static void expect_world_before_the_break(struct scene *s)
+{
+	char name[64];
+
 	cr_assert_eq(at(s, "dir/sub/deep"), s->world.deep);
 	expect_big(s, s->world.big);
 	for (unsigned i = 0; i < 60; i++) {
@@ -597,6 +602,48 @@ Test(fsck_repairs, log_that_breaks_off)
 		cr_assert_eq(at(s, name), s->world.many_file[i]);
 	}
 	cr_assert_eq(at(s, "lost+found"), 0);
+}
+
+/* Everything before the break is there, whole mini-transactions of it. */
+Test(fsck_repairs, log_that_breaks_off)
+{
+	struct scene *s = scene_with_broken_log();
+
+	mend(s);
+	expect_world_before_the_break(s);
+	scene_free(s);
+}
+
+/* The same power cut has torn a page, of which the doublewrite area has a copy. */
+Test(fsck_repairs, log_that_breaks_off_and_a_torn_page)
+{
+	struct scene *s = scene_with_broken_log();
+	uint64_t root = le64_get(s->image.raw.sb.root[INDEX_XATTRS]);
+	uint8_t value[20];
+	size_t len;
+
+	image_load(&s->image, root);
+	cr_assert_eq(dev_write(s->world.dev, s->image.page, WORLD_PAGE,
+			       s->image.raw.geo.dw_start * BLOCK_SIZE + WORLD_PAGE), 0);
+	memset(s->image.page + 512, 0x55, 512);
+	image_store(&s->image, false);
+	mend(s);
+	expect_world_before_the_break(s);
+	/* The log has changes of this page only, not its beginning. */
+	cr_assert_eq(core_getxattr(s->rig.core, VIEW_BASE, s->world.small, "user.short", value,
+				   sizeof(value), &len), 0);
+	scene_free(s);
+}
+
+/* What is free is told by a tree that is broken, too: no page of any tree is given away. */
+Test(fsck_repairs, bitmap_beside_a_broken_tree)
+{
+	struct scene *s = scene_make();
+
+	smash_page(s, s->image.raw.geo.groups_start);
+	smash_page(s, le64_get(s->image.raw.sb.root[INDEX_DIRENTS]));
+	mend(s);
+	expect_whole_world(s);
 	scene_free(s);
 }
 
