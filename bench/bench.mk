@@ -54,7 +54,7 @@ $(BUILD)/bench/engines_bench: $(call objects_of,$(ENGINES_BENCH_SOURCES)) $(BUIL
 -include $(patsubst %.o,%.d,$(call objects_of,$(ENGINES_BENCH_SOURCES)))
 
 .PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch bench-flushes
-.PHONY: bench-backup bench-data bench-overwrite
+.PHONY: bench-backup bench-data bench-overwrite bench-open
 .PHONY: bench-lob bench-blink bench-engines bench-dirs
 # Commits per second of the redo log, beside programs without one; ROUNDS=7.
 # Results: $(BUILD)/bench/log.json.
@@ -75,6 +75,9 @@ bench-data: all $(addprefix $(BUILD)/bench/,stream report)
 	@BUILD=$(BUILD) bench/data.sh
 # Random overwrites of a large file; FILE_MIB=1024 WRITES=1000000: $(BUILD)/bench/overwrite.json.
 bench-overwrite: $(BUILD)/bench/overwrite
+	@$< $(BUILD)/bench
+# Opening volumes of 10 GiB, 1 TiB and 16000 GiB, sparse: $(BUILD)/bench/open.json.
+bench-open: $(BUILD)/bench/open_time
 	@$< $(BUILD)/bench
 # fio's jobs, verifying, on a fresh volume.
 bench-fio: all

@@ -256,9 +256,10 @@ struct space {
 	_Atomic int64_t free;      /* free blocks that nobody has claimed (INV-SPACE-1) */
 	/* space_load.c; INV-SPACE-5 */
 	struct latch load_latch;   /* RANK_SPACE, order 0 */
-	_Atomic uint64_t unread;   /* free blocks in groups not loaded [lock: load_latch to write] */
+	/* Free blocks in groups that are not loaded [lock: load_latch to write] */
+	_Atomic uint64_t unread;
 	_Atomic uint32_t loaded, bad_count; /* groups [lock: load_latch to write] */
-	uint64_t written_off;      /* free blocks of bad groups, as far as told [lock: load_latch] */
+	uint64_t written_off;      /* of bad groups, no longer free [lock: load_latch] */
 	uint64_t end;              /* of the last group [lock: load_latch] */
 	uint32_t probes, probe_step; /* which is tried next [lock: load_latch] */
 	_Atomic uint64_t reserved;

@@ -2,6 +2,7 @@
  * volume_check(): everything that the engine promises about a quiet volume.
  *
  *	every tree (tree_check)
+ *	the log counts as many blocks in use as the bitmaps say (INV-LOG-12)
  *	every block that a bitmap says is in use has exactly one owner: a bitmap
  *	page, the system page, the log, a tree page, an extent of `lob`, or an entry
  *	of PURGE_EXTENTS; a block inside an entry of `shares` is in as many extents as
@@ -233,6 +234,18 @@ static int compare_bitmap(struct owners *owners, uint64_t group)
 	return 0;
 }
 
+/* INV-LOG-12 */
+static void compare_tally(struct owners *owners)
+{
+	const struct geometry *geo = &owners->volume->geo;
+	uint64_t tally = log_tally(owners->volume->log);
+	uint64_t used = owners->report->blocks_used - (uint64_t)geo->group_count * geo->page_blocks;
+
+	if (tally != 0 && tally != used)
+		problem(owners->report, "%" PRIu64 " blocks in use, %" PRIu64 " are counted", used,
+			tally);
+}
+
 static int check_blocks(struct owners *owners)
 {
 	struct volume *volume = owners->volume;
@@ -260,6 +273,8 @@ static int check_blocks(struct owners *owners)
 			owners->purge_records, purge_lag(volume));
 	for (uint64_t g = 0; rc == 0 && g < geo->group_count; g++)
 		rc = compare_bitmap(owners, g);
+	if (rc == 0)
+		compare_tally(owners);
 	return rc;
 }
 

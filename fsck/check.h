@@ -122,7 +122,7 @@ struct fsck_options {
 	uint64_t memory_bytes;        /* of what grows with the volume (table.h); 0: no limit */
 	unsigned threads;             /* that read and judge pages; 0, 1: the caller's alone */
 	uint64_t lsn_end;             /* no page LSN lies past it; 0 = unknown */
-	uint64_t tally;               /* blocks in use as the log has it (INV-LOG-12); 0 = unknown */
+	uint64_t tally;               /* blocks in use as the log has it; 0 = unknown */
 	struct device *log_dev;       /* for recovery, when the log is external; stays open */
 	bool (*cancelled)(void *arg); /* asked now and then; NULL = never */
 	/* Now and then: step `done` of `total`, which do not change within a walk; may be NULL. */

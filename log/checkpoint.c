@@ -13,6 +13,9 @@
  *	                    nothing below the old one's end was overwritten
  *	flush               starts at the new one
  *	reuse of the space  the same
+ *
+ * INV-LOG-12: an LSN is written only together with the tally as of it, so a checkpoint may
+ * lie a little lower than what was asked for (tally.c).
  */
 #include "log/log_internal.h"
 
