@@ -14,6 +14,7 @@
  * In each case everything is durable and the volume marked clean when the
  * process ends with exit code 0.
  */
+#include "fs/server/bus.h"
 #include "fs/server/serve.h"
 
 #include "engine/base/error.h"
@@ -297,6 +298,7 @@ int serve_volume(const struct server_options *options, struct daemon *daemon)
 
 	live.server = &server;
 	block_signals();
+	bus_catch(options->volume_path);
 	rc = open_volume(&server);
 	if (!rc)
 		rc = control_open(&server.control);

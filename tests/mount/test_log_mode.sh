@@ -36,6 +36,15 @@ jq -e '.log.block_bytes == 512' "$mnt/.blinkfs/stats" >/dev/null
 unserve
 fsck_clean
 
+# Somebody makes the file of a mapped log shorter: a message instead of a core dump.
+"$mkfs" -q -f -s 64M -j "$work/log" "$image"
+serve -o log_mode=mapped
+touch "$mnt/before"
+truncate -s 4K "$work/log"
+touch "$mnt/after" 2>/dev/null && fail 'a log without a file took something'
+server_ended 3
+grep -q 'the mapped redo log cannot be reached' "$log" || fail "it said: $(cat "$log")"
+
 # In memory the log is mapped without being told.
 if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ] && [ -w /dev/shm ]; then
 	shm=$(mktemp -d /dev/shm/blinkfs-test.XXXXXX)
