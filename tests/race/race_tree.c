@@ -397,6 +397,7 @@ struct scene {
 	void (*victim)(struct volume *v);
 	void (*meanwhile)(struct volume *v);
 	void (*after)(void);
+	bool restarts;              /* somebody has to meet a DEAD page, and to notice */
 	_Atomic bool done;
 };
 
@@ -457,6 +458,7 @@ static void play(struct scene *scene, const char *name)
 	os_linux_set_point_handler(NULL);
 	if (scene->after)
 		scene->after();
+	demand(!scene->restarts || stat_read(&scene->v->stats, STAT_tree_restarts) > 0, name);
 	demand(scratch_problems(scene->v) == 0, name);
 	demand(volume_close(scene->v) == 0, name);
 }
@@ -701,7 +703,7 @@ static void interleavings(void)
 		{.point = "lower:pinned", .victim = delete_extras, .meanwhile = insert_many,
 		 .tall = true},
 		{.point = "tree:down", .victim = search_last, .meanwhile = delete_extras,
-		 .tall = true},
+		 .tall = true, .restarts = true},
 		{.point = "split:located", .victim = insert_between, .meanwhile = delete_extras,
 		 .tall = true},
 		{.point = "mtr:split", .victim = insert_between, .meanwhile = delete_extras,
@@ -733,7 +735,6 @@ static void interleavings(void)
 		/* the leaf to split is known, and let go: somebody else splits it, or empties it */
 		{.point = "mtr:split", .victim = insert_between, .meanwhile = insert_elsewhere},
 		{.point = "mtr:split", .victim = insert_between, .meanwhile = delete_most},
-
 		/* classic: SX is held, searches go on */
 		{.point = "classic:latched", .victim = insert_between, .meanwhile = search_all,
 		 .mode = classic, .then = classic},
@@ -753,7 +754,6 @@ static void interleavings(void)
 		 .meanwhile = delete_most, .mode = classic, .then = classic},
 		{.point = "cursor:previous_leaf", .victim = scan_stable_back,
 		 .meanwhile = insert_elsewhere, .mode = classic, .then = classic},
-
 		/* the other protocol meanwhile: what was planned is no longer so */
 		{.point = "classic:step", .victim = insert_between, .meanwhile = insert_elsewhere,
 		 .mode = classic, .then = SMO_BLINK},
