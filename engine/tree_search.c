@@ -290,6 +290,7 @@ int tree_first(struct tree *tree, const void *low, const void *high, size_t key_
 		end_reading(tree, leaf);
 		if (ends)
 			return rc;
+		os_point("tree:first_next");
 	}
 }
 
