@@ -5,6 +5,7 @@
 
 #include "engine/base/message.h"
 #include "fs/server/rawinit.h"
+#include "fs/server/sync.h"
 
 #include <errno.h>
 #include <fuse_log.h>
@@ -122,5 +123,6 @@ int session_remount(const struct server_options *options)
 		message(LOG_ERR, "%s: cannot remount: %s", options->mount_dir, strerror(errno));
 		return -errno;
 	}
-	return 0;
+	/* The kernel hands over what it holds, and does not tell us that it was the last. */
+	return options->read_only && sync_directory(options->mount_dir) ? -EIO : 0;
 }

@@ -26,7 +26,7 @@ static const char usage[] = "usage: blinkfs sync DIR\n"
 			    "Makes everything durable that was done in the volume mounted there;\n"
 			    "DIR is any directory of it.\n";
 
-static int sync_directory(const char *dir)
+int sync_directory(const char *dir)
 {
 	int fd = mounted_open(dir);
 	int exit_code = EXIT_FAILED;

@@ -115,13 +115,13 @@ ls "$mnt/dir"
 unserve
 fsck_clean
 
-# Each word by itself
-for word in dev nodev suid nosuid exec noexec sync async dirsync atime noatime relatime \
-	strictatime diratime nodiratime lazytime rw ro discard nodiscard default_permissions \
-	defaults auto noauto nofail _netdev user users nouser owner group comment=x x-y; do
-	serve -o "$word"
-	unserve
-done
+# Every word that the manual names, and libfuse's opinion of them
+serve -o dev,nodev,suid,nosuid,exec,noexec,sync,async,dirsync,atime,noatime,relatime,strictatime
+unserve
+serve -o ro,rw,diratime,nodiratime,lazytime,discard,nodiscard,default_permissions,defaults,auto
+unserve
+serve -o noauto,nofail,_netdev,user,users,nouser,owner,group,comment=x,x-y
+unserve
 
 if [ "$(id -u)" -eq 0 ]; then
 	serve -o nosuid,nodev,noexec
@@ -136,6 +136,15 @@ if [ "$(id -u)" -eq 0 ]; then
 	fails 1 'Read-only' touch "$mnt/x"
 	"$blinkfs" -o remount,rw "$image" "$mnt"
 	touch "$mnt/x"
+	unserve
+	# What was done before is durable then.
+	serve -o commit_interval=3600
+	mkdir "$mnt/remounted"
+	"$blinkfs" -o remount,ro "$image" "$mnt"
+	kill -9 "$server"
+	server_ended 137 2>/dev/null
+	serve
+	[ -d "$mnt/remounted" ] || fail 'not durable after remount,ro'
 	unserve
 	# By mount(8) from a line of fstab.
 	program=$(realpath "$blinkfs") # not in mount's PATH, which it chooses itself
