@@ -3,6 +3,10 @@
 #include "engine/base/error.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 int file_read_at(int fd, void *buf, size_t len, uint64_t offset)
@@ -39,4 +43,16 @@ int file_write_at(int fd, const void *buf, size_t len, uint64_t offset)
 		offset += (uint64_t)n;
 	}
 	return 0;
+}
+
+int file_sync_parent(const char *path)
+{
+	char *copy = strdup(path);
+	int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	int rc = !copy ? -ENOMEM : fd < 0 || fsync(fd) != 0 ? -errno : 0;
+
+	if (fd >= 0)
+		close(fd);
+	free(copy);
+	return rc;
 }

@@ -11,4 +11,7 @@
 int file_read_at(int fd, void *buf, size_t len, uint64_t offset) must_check;
 int file_write_at(int fd, const void *buf, size_t len, uint64_t offset) must_check;
 
+/* Makes the name durable, or that it has gone. */
+int file_sync_parent(const char *path) must_check;
+
 #endif

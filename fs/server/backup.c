@@ -8,6 +8,7 @@
 #include "fs/server/backup.h"
 
 #include "engine/base/error.h"
+#include "engine/base/fileio.h"
 #include "engine/base/message.h"
 #include "engine/base/units.h"
 #include "engine/restore.h"
@@ -19,7 +20,6 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -175,18 +175,6 @@ static int await(struct call *call, struct blinkfs_backup_status *status)
 	return status->error ? fail(call->file, error_text(status->error)) : 0;
 }
 
-static int sync_parent(const char *path)
-{
-	char *copy = strdup(path);
-	int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-	int rc = fd >= 0 && fsync(fd) == 0 ? 0 : -1;
-
-	if (fd >= 0)
-		close(fd);
-	free(copy);
-	return rc;
-}
-
 static int finish(struct call *call, const struct blinkfs_backup_status *status)
 {
 	char text[SIZE_TEXT_BYTES];
@@ -195,7 +183,7 @@ static int finish(struct call *call, const struct blinkfs_backup_status *status)
 		return fail(call->file, strerror(errno));
 	free(call->partial);
 	call->partial = NULL;
-	if (sync_parent(call->file) != 0)
+	if (file_sync_parent(call->file) != 0)
 		return fail(call->file, "may not survive a power failure: its directory could not "
 					"be made durable");
 	if (!call->quiet)

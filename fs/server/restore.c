@@ -10,6 +10,7 @@
 #include "fs/server/backup.h"
 
 #include "engine/base/error.h"
+#include "engine/base/fileio.h"
 #include "engine/base/limits.h"
 #include "engine/base/message.h"
 #include "engine/restore.h"
@@ -142,20 +143,34 @@ static int open_device(const char *path, struct device **dev)
 	return EXIT_FAILED;
 }
 
+/* Of a restore that was interrupted it is used again; another one that is at work has it locked. */
+static int open_partial(struct call *call)
+{
+	int fd = open(call->partial, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd < 0)
+		return fail(call->partial, strerror(errno));
+	close(fd);
+	return open_device(call->partial, &call->dev);
+}
+
 static int create(struct call *call, uint64_t bytes)
 {
-	int fd, rc = 0;
+	int rc;
 
 	if (asprintf(&call->partial, "%s.partial", call->volume) < 0) {
 		call->partial = NULL;
 		return fail(call->volume, "out of memory");
 	}
-	fd = open(call->partial, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
-		rc = fail(call->partial, strerror(errno));
-	if (fd >= 0)
-		close(fd);
-	return rc ? rc : open_device(call->partial, &call->dev);
+	if (open_partial(call) != 0) {
+		free(call->partial); /* not ours */
+		call->partial = NULL;
+		return EXIT_FAILED;
+	}
+	rc = dev_resize(call->dev, 0);
+	if (rc == 0)
+		rc = dev_resize(call->dev, bytes);
+	return rc ? fail(call->partial, error_text(rc)) : 0;
 }
 
 static int open_target(struct call *call, uint64_t bytes)
@@ -231,6 +246,9 @@ static int close_target(struct call *call, int exit_code)
 		dev_close(call->dev);
 	if (exit_code == 0 && call->partial && rename(call->partial, call->volume) != 0)
 		exit_code = fail(call->volume, strerror(errno));
+	else if (exit_code == 0 && call->partial && file_sync_parent(call->volume) != 0)
+		exit_code = fail(call->volume, "may not survive a power failure: its directory "
+					       "could not be made durable");
 	if (exit_code && call->partial)
 		unlink(call->partial);
 	if (call->lock)

@@ -28,8 +28,14 @@ log=$work/server.log
 server=
 mkdir "$mnt"
 
+# The kernel's own read-ahead keeps a mount busy for a moment after the last reader.
 unmount() {
-	if [ "$(id -u)" -eq 0 ]; then umount "$1"; else fusermount3 -u "$1"; fi
+	local i
+	for i in $(seq 20); do
+		if [ "$(id -u)" -eq 0 ]; then umount "$1"; else fusermount3 -u "$1"; fi && return
+		sleep 0.1
+	done
+	return 1
 }
 
 mounted() {

@@ -131,6 +131,20 @@ refused 'damaged at byte' "$blinkfs" restore "$work/bad" "$work/new"
 refused 'damaged at byte' "$blinkfs" restore --check "$work/bad"
 head -c 100000 "$work/full" >"$work/bad"
 refused 'damaged at byte.*ends too early' "$blinkfs" restore "$work/bad" "$work/new"
+# The unfinished file of somebody else, who is still at it.
+"$mkfs" -q -s 16M "$work/taken.partial"
+"$blinkfs" -f "$work/taken.partial" "$other" >"$work/other.log" 2>&1 &
+taken=$!
+eventually mounted "$other"
+echo theirs >"$other/file"
+fails 1 'taken.partial: mounted on' "$blinkfs" restore "$work/full" "$work/taken"
+[ ! -e "$work/taken" ] || fail 'restored over what is in use'
+same "$(cat "$other/file")" theirs
+unmount "$other"
+wait "$taken"
+"$fsck" -n -f --data "$work/taken.partial" || fail 'a refused restore has damaged it'
+"$blinkfs" restore -q "$work/full" "$work/taken" || fail 'an unfinished file is in the way'
+[ ! -e "$work/taken.partial" ] || fail 'the partial file is still there'
 fails 1 'not in a mounted blinkfs' "$blinkfs" backup "$work" "$work/new"
 fails 2 usage "$blinkfs" backup "$mnt"
 fails 2 usage "$blinkfs" restore "$work/full"
