@@ -308,7 +308,7 @@ help:
 	@echo 'make test         all tests, short (SAN=1: under ASan+UBSan, TSAN=1: races under TSan)'
 	@echo 'make test-unit    one kind: unit, model, race, crash, fault, fuzz, sim, mount'
 	@echo 'make soak         the same programs for hours (TEST_SCALE=50)'
-	@echo 'make fuzz MINUTES=10   libFuzzer (clang) on pages, images, superblocks, logs'
+	@echo 'make fuzz MINUTES=10   libFuzzer (clang): pages, images, superblocks, logs, backups'
 	@echo 'make cov          which lines of engine, log and fsck the tests run (gcovr)'
 	@echo 'make crash-all    power cuts in tens of thousands of workloads; goes on where it was'
 	@echo 'make mutants      mechanisms switched off: does the test that should notice fail?'

@@ -103,6 +103,8 @@ static int fill_left_out(struct backup *b)
 	lsn_t at = b->start;
 	int rc = 0;
 
+	if (b->end == b->start) /* nothing was logged meanwhile: there are no bytes of it */
+		return 0;
 	for (unsigned i = 0; i < EXTENSIONS_MAX && rc == 0; i++) {
 		size_t used = 0;
 
@@ -169,6 +171,8 @@ static int redo(struct backup *b)
 	size_t used = 0;
 	int rc;
 
+	if (b->end == b->start)
+		return 0;
 	memcpy(target.tag, b->volume->tag, sizeof(target.tag));
 	rc = replay_begin(&replay, &target, b->generation, b->start, b->end);
 	if (rc)

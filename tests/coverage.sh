@@ -6,6 +6,8 @@
 #
 # BUILD/report/coverage.txt   a line a file, with the lines that were not run
 # BUILD/report/coverage.json  the same for programs
+# BUILD/report/uncovered.txt  each place that was not run: file, function, lines, of which
+#                             kind (see README.md), what stands there
 #
 # What is killed (kill -9, abort()) has counted nothing.  COV_MIN (default 90) percent are
 # wanted of each of the three.
@@ -26,8 +28,15 @@ BUILD=$build tests/run.sh "$@" || failed=1
 mkdir -p "$build/report"
 gcovr --root . --object-directory "$build/obj" --gcov-ignore-parse-errors --print-summary \
 	--filter '(engine|log|fsck)/' --json-summary-pretty \
-	--json-summary "$build/report/coverage.json" --txt "$build/report/coverage.txt" \
+	--json-summary "$build/report/coverage.json" --json "$build/report/lines.json" --txt "$build/report/coverage.txt" \
 	"$build/obj" >"$build/report/summary" || exit 1
+
+jq -r '.files[] | [.file, ([.lines[] | select(.count == 0) | .line_number] | join(" "))] |
+	select(.[1] != "") | @tsv' "$build/report/lines.json" |
+	while IFS=$'\t' read -r file lines; do
+		awk -v file="$file" -v lines="$lines" -f tests/uncovered.awk "$file"
+	done >"$build/report/uncovered.txt"
+cut -f 2 "$build/report/uncovered.txt" | sort | uniq -c | sort -rn >"$build/report/kinds.txt"
 
 jq -r '.files[] | [.filename, .line_total, .line_covered] | @tsv' "$build/report/coverage.json" |
 	awk -v min="${COV_MIN:-90}" '
@@ -48,5 +57,7 @@ jq -r '.files[] | [.filename, .line_total, .line_covered] | @tsv' "$build/report
 		exit bad
 	}' | tee "$build/report/table.txt"
 short=${PIPESTATUS[1]}
+echo 'places that were not run, by kind (report/uncovered.txt):'
+cat "$build/report/kinds.txt"
 [ "$short" -eq 0 ] || echo "less than ${COV_MIN:-90} % of one of them"
 [ $((failed + short)) -eq 0 ]

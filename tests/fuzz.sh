@@ -15,6 +15,11 @@ shift 2
 	exit 2
 }
 cd "$(dirname "$0")/.." || exit 1
+# A fuzzer that is ended leaves its files there.
+export TMPDIR=$build/fuzz/tmp
+rm -rf "$TMPDIR"
+mkdir -p "$TMPDIR" || exit 1
+trap 'rm -rf "$TMPDIR"' EXIT
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 

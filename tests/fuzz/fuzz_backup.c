@@ -68,7 +68,7 @@ struct part {
 };
 
 struct base {
-	char dir[64];
+	char dir[256];
 	struct file file[FILES_MAX];
 	unsigned files;
 	struct part part[PARTS_MAX];
@@ -263,7 +263,7 @@ static void base_make(void)
 
 	base = calloc(1, sizeof(*base));
 	check(base != NULL);
-	snprintf(base->dir, sizeof(base->dir), "%.30s/blinkfs-fuzz.XXXXXX", tmp ? tmp : "/tmp");
+	snprintf(base->dir, sizeof(base->dir), "%.200s/blinkfs-fuzz.XXXXXX", tmp ? tmp : "/tmp");
 	check(mkdtemp(base->dir) != NULL);
 	rig_open_archived(&rig, VOLUME_BYTES, PAGE, false, base->dir);
 	make_some(&rig, "", 60);
