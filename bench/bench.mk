@@ -54,7 +54,7 @@ $(BUILD)/bench/engines_bench: $(call objects_of,$(ENGINES_BENCH_SOURCES)) $(BUIL
 -include $(patsubst %.o,%.d,$(call objects_of,$(ENGINES_BENCH_SOURCES)))
 
 .PHONY: bench-log bench-mount bench-fio bench-recovery bench-stall bench-latch bench-flushes
-.PHONY: bench-backup bench-data bench-overwrite bench-open
+.PHONY: bench-backup bench-data bench-overwrite bench-open bench-discard
 .PHONY: bench-lob bench-blink bench-engines bench-dirs
 # Commits per second of the redo log, beside programs without one; ROUNDS=7.
 # Results: $(BUILD)/bench/log.json.
@@ -79,6 +79,9 @@ bench-overwrite: $(BUILD)/bench/overwrite
 # Opening volumes of 10 GiB, 1 TiB and 16000 GiB, sparse: $(BUILD)/bench/open.json.
 bench-open: $(BUILD)/bench/open_time
 	@$< $(BUILD)/bench
+# What -o discard costs; ROUNDS=5: $(BUILD)/bench/discard.json.
+bench-discard: all $(BUILD)/bench/meta
+	@BUILD=$(BUILD) bench/discard.sh
 # fio's jobs, verifying, on a fresh volume.
 bench-fio: all
 	@BUILD=$(BUILD) bench/fio.sh

@@ -216,7 +216,8 @@ static int load_from(struct space *space, uint32_t number, const void *page)
 	return 0;
 }
 
-static void judge_bad(struct space *space, uint32_t number, const char *why)
+/* damaged: what was read is wrong, and not that it could not be. */
+static void judge_bad(struct space *space, uint32_t number, const char *why, bool damaged)
 {
 	struct group *none = NULL;
 	int64_t wrong = 0;
@@ -231,10 +232,12 @@ static void judge_bad(struct space *space, uint32_t number, const char *why)
 	unlatch_x(&space->load_latch);
 	if (!mine)
 		return;
-	(void)!corrupt_at(space->volume, space_first_block(space, number), "space_load", why);
+	if (damaged)
+		(void)!corrupt_at(space->volume, space_first_block(space, number), "space_load",
+				  why);
 	message(LOG_WARNING, "%s: the free blocks of group %" PRIu32 " are not used: its bitmap "
-			     "cannot be read; run fsck.blinkfs",
-		space->volume->dev->path, number);
+			     "cannot be read: %s",
+		space->volume->dev->path, number, why);
 	say_wrong(space, wrong);
 }
 
@@ -278,7 +281,7 @@ int space_load(struct space *space, uint32_t number)
 	if (is_settled(space, number))
 		rc = 0;
 	else if (why)
-		judge_bad(space, number, why);
+		judge_bad(space, number, why, rc == 0);
 	else
 		rc = load_from(space, number, buf);
 	free(buf);
