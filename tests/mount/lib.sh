@@ -28,8 +28,20 @@ log=$work/server.log
 server=
 mkdir "$mnt"
 
-unmount() {
+unmount_once() {
 	if [ "$(id -u)" -eq 0 ]; then umount "$1"; else fusermount3 -u "$1"; fi
+}
+
+# Anybody's df, of all mounts, makes this one busy for as long as it asks.
+unmount() {
+	local i
+	for i in $(seq 50); do
+		if unmount_once "$1" 2>"$work/unmount.log"; then return 0; fi
+		grep -q busy "$work/unmount.log" || break
+		sleep 0.1
+	done
+	cat "$work/unmount.log"
+	return 1
 }
 
 mounted() {
