@@ -1,12 +1,14 @@
 /*
  * Names: look up, make, remove, move.
  */
+#include "engine/base/os.h"
 #include "fs/server/control.h"
 #include "fs/server/ops.h"
 #include "fs/server/reply.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdio.h>
 
 static struct core_cred req_cred(fuse_req_t req)
@@ -58,10 +60,31 @@ void op_forget(fuse_req_t req, fuse_ino_t node, uint64_t count)
 	fuse_reply_none(req);
 }
 
+/*
+ * What was freed lies between what is in use, and malloc() keeps it.  So when most of
+ * what was known is forgotten, as when the kernel drops its caches, it is given back.
+ */
+#define MANY_INODES 65536u
+
+static void give_back_memory(struct server *server)
+{
+	uint64_t inodes, lookups, most = atomic_load(&server->most_inodes);
+
+	core_inode_counts(server->core, &inodes, &lookups);
+	if (inodes > most) {
+		atomic_store(&server->most_inodes, inodes);
+	} else if (most >= MANY_INODES && inodes < most / 4 &&
+		   atomic_compare_exchange_strong(&server->most_inodes, &most, inodes)) {
+		os_may_block();
+		malloc_trim(0);
+	}
+}
+
 void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
 	for (size_t i = 0; i < count; i++)
 		forget(req_server(req), forgets[i].ino, forgets[i].nlookup);
+	give_back_memory(req_server(req));
 	fuse_reply_none(req);
 }
 

@@ -45,6 +45,7 @@ struct server {
 	struct scrub_service *scrub;
 	struct fuse_session *session;
 	struct workers *workers;
+	_Atomic uint64_t most_inodes;    /* in memory, since they were last forgotten */
 	bool asks_before_write;          /* the kernel, when attributes are stale (init.c) */
 	struct raw_init {                /* rawinit.c */
 		_Atomic uint64_t unique; /* of the INIT request to be answered; 0 = none */

@@ -28,13 +28,19 @@ log=$work/server.log
 server=
 mkdir "$mnt"
 
-# The kernel's own read-ahead keeps a mount busy for a moment after the last reader.
+unmount_once() {
+	if [ "$(id -u)" -eq 0 ]; then umount "$1"; else fusermount3 -u "$1"; fi
+}
+
+# Anybody's df of all mounts keeps this one busy for a moment, and so does read-ahead.
 unmount() {
 	local i
-	for i in $(seq 20); do
-		if [ "$(id -u)" -eq 0 ]; then umount "$1"; else fusermount3 -u "$1"; fi && return
+	for i in $(seq 50); do
+		if unmount_once "$1" 2>"$work/unmount.log"; then return 0; fi
+		grep -q busy "$work/unmount.log" || break
 		sleep 0.1
 	done
+	cat "$work/unmount.log"
 	return 1
 }
 

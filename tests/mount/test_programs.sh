@@ -9,7 +9,7 @@ limited() { timeout 100 "$@" || fail "'$*' failed"; }
 unpack() {
 	local source=/usr/include
 	[ -d "$source/linux" ] || source=$PWD
-	limited tar cf "$work/tree.tar" -C "$source" .
+	limited tar "--owner=:$(id -u)" "--group=:$(id -g)" -cf "$work/tree.tar" -C "$source" .
 	mkdir "$mnt/tree"
 	limited tar xf "$work/tree.tar" -C "$mnt/tree"
 	limited diff -r --no-dereference "$source" "$mnt/tree"
