@@ -218,7 +218,7 @@ struct log {
 	struct waitq done_queue[2]; /* by parity of the group's number */
 	struct waitq leader_queue;
 	struct waitq copied_queue;
-	_Atomic lsn_t copies_wanted; /* the leader waits on copied_queue for all below; 0: for none */
+	_Atomic lsn_t copies_wanted; /* the leader waits on copied_queue for all below; or 0 */
 	_Atomic uint32_t slots_used; /* slots at or above were never taken */
 
 	/* [one caller: log_start(), then log_checkpoint()] */
