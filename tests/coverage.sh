@@ -31,7 +31,8 @@ gcovr --root . --object-directory "$build/obj" --gcov-ignore-parse-errors --prin
 	--json-summary "$build/report/coverage.json" --json "$build/report/lines.json" --txt "$build/report/coverage.txt" \
 	"$build/obj" >"$build/report/summary" || exit 1
 
-jq -r '.files[] | [.file, ([.lines[] | select(.count == 0) | .line_number] | join(" "))] |
+jq -r '.files[] | [.file, ([.lines[] | select(.count == 0 and (."gcovr/noncode" | not)) |
+	.line_number] | join(" "))] |
 	select(.[1] != "") | @tsv' "$build/report/lines.json" |
 	while IFS=$'\t' read -r file lines; do
 		awk -v file="$file" -v lines="$lines" -f tests/uncovered.awk "$file"
