@@ -30,7 +30,7 @@ struct allocating {
 	struct inode *inode;
 	uint64_t ino, offset, end;   /* bytes */
 	unsigned mode;
-	bool kills_suid;
+	bool kills_suid, outsider;
 	struct record record;        /* as read under the locks */
 	struct record_buffer buffer; /* behind record.tail */
 };
@@ -201,7 +201,7 @@ static void put_size(const struct allocating *a, struct record *record)
 	if (!(a->mode & CORE_KEEP_SIZE) && a->end > record->size)
 		record->size = a->end;
 	if (a->kills_suid)
-		record_kill_suid(record);
+		record_kill_suid(record, a->outsider);
 	record_modified(record, os_realtime());
 }
 
@@ -543,7 +543,8 @@ int core_fallocate(struct core *core, view_t view, uint64_t ino, unsigned mode, 
 	struct allocating a = {.ino = ino, .offset = offset};
 
 	a.kills_suid = mode & CORE_FALLOCATE_KILL_SUID;
-	mode &= ~(unsigned)CORE_FALLOCATE_KILL_SUID;
+	a.outsider = mode & CORE_FALLOCATE_OUTSIDER;
+	mode &= ~(unsigned)(CORE_FALLOCATE_KILL_SUID | CORE_FALLOCATE_OUTSIDER);
 	a.mode = mode;
 	if (mode & ~(unsigned)(CORE_KEEP_SIZE | CORE_PUNCH_HOLE | CORE_ZERO_RANGE) ||
 	    (mode & CORE_PUNCH_HOLE && mode != (CORE_PUNCH_HOLE | CORE_KEEP_SIZE)))

@@ -78,7 +78,7 @@ void setattr_apply(const struct setattr_args *args, struct mtr *m, struct record
 		acl_put(m, args->acl);
 	}
 	if (set & CORE_KILL_SUID)
-		record_kill_suid(record);
+		record_kill_suid(record, set & CORE_OUTSIDER);
 	if (set & CORE_SET_SIZE)
 		record->mtime = now;
 	if (set & CORE_SET_ATIME) {

@@ -166,7 +166,7 @@ static int stage_clone(struct mtr *m, struct record *record, void *arg)
 	record->blocks += (uint64_t)delta;
 	if (args->offset_out + c->bytes > record->size)
 		record->size = args->offset_out + c->bytes;
-	record_kill_suid(record);
+	record_kill_suid(record, false);
 	record_modified(record, os_realtime());
 	os_point("core:clone_commit");
 	return 0;

@@ -74,6 +74,7 @@ enum core_set {
 	CORE_SET_ATIME_NOW = 128, CORE_SET_MTIME_NOW = 256,
 	CORE_KILL_SUID = 512, /* drop setuid, and setgid where group-executable */
 	CORE_SET_KEPT_TIMES = 1024, /* times, if any, are of accepted writes: flags allow them */
+	CORE_OUTSIDER = 2048, /* not of the file's group: KILL_SUID drops setgid in any case */
 };
 /*
  * Applies the fields named in `set` of *attr; returns the result in *attr.
@@ -105,6 +106,7 @@ bool core_flags_used(struct core *core);
 enum core_fallocate_mode {
 	CORE_KEEP_SIZE = 1, CORE_PUNCH_HOLE = 2, CORE_ZERO_RANGE = 4,
 	CORE_FALLOCATE_KILL_SUID = 8, /* with any of them: see CORE_KILL_SUID */
+	CORE_FALLOCATE_OUTSIDER = 16, /* see CORE_OUTSIDER */
 };
 int core_fallocate(struct core *core, view_t view, uint64_t ino, unsigned mode, uint64_t offset,
 		   uint64_t len) must_check;
@@ -191,6 +193,7 @@ enum core_write_flags {
 	CORE_WRITE_KILL_SUID = 1,
 	CORE_WRITE_APPEND = 2, /* offset is ignored: at the end of the file, atomically */
 	CORE_WRITE_KEEP_TIMES = 4, /* the caller knows when it was written, and sets the times */
+	CORE_WRITE_OUTSIDER = 8, /* see CORE_OUTSIDER */
 };
 /* Atomic for len <= WRITE_BYTES_MAX (larger: -EINVAL).  All or nothing. */
 int core_write(struct core *core, view_t view, uint64_t ino, uint64_t offset, const void *buf,

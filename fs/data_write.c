@@ -87,7 +87,7 @@ static void update_record(const struct writing *w, struct record *record, uint64
 	if (end > record->size)
 		record->size = end;
 	if (w->args->flags & CORE_WRITE_KILL_SUID)
-		record_kill_suid(record);
+		record_kill_suid(record, w->args->flags & CORE_WRITE_OUTSIDER);
 	if (w->args->flags & CORE_WRITE_KEEP_TIMES)
 		record->change++;
 	else
@@ -462,7 +462,8 @@ int core_write(struct core *core, view_t view, uint64_t ino, uint64_t offset, co
 		.len = len,
 		.flags = flags,
 	};
-	const unsigned known = CORE_WRITE_KILL_SUID | CORE_WRITE_APPEND | CORE_WRITE_KEEP_TIMES;
+	const unsigned known = CORE_WRITE_KILL_SUID | CORE_WRITE_APPEND | CORE_WRITE_KEEP_TIMES |
+			       CORE_WRITE_OUTSIDER;
 
 	if (len > WRITE_BYTES_MAX || (flags & ~known))
 		return -EINVAL;

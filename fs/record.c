@@ -253,12 +253,12 @@ void record_loses_name(struct record *parent, bool directory, struct timespec no
 	record_modified(parent, now);
 }
 
-void record_kill_suid(struct record *r)
+void record_kill_suid(struct record *r, bool outsider)
 {
 	if (S_ISDIR(r->mode))
 		return;
 	r->mode &= ~(uint32_t)S_ISUID;
-	if (r->mode & S_IXGRP)
+	if (outsider || r->mode & S_IXGRP)
 		r->mode &= ~(uint32_t)S_ISGID;
 }
 

@@ -95,8 +95,8 @@ void record_modified(struct record *record, struct timespec now);
 /* A directory's record gets or loses a name: of a directory or of something else. */
 void record_gains_name(struct record *parent, bool directory, struct timespec now);
 void record_loses_name(struct record *parent, bool directory, struct timespec now);
-/* Clears setuid, and setgid where group-executable (else it means mandatory locking). */
-void record_kill_suid(struct record *record);
+/* Clears setuid, and setgid where group-executable, or when an outsider changes it. */
+void record_kill_suid(struct record *record, bool outsider);
 
 void record_attr(const struct record *record, uint64_t ino, struct core_attr *attr);
 

@@ -7,6 +7,7 @@
 #include "fs/server/freeze.h"
 #include "fs/server/ops.h"
 #include "fs/server/reply.h"
+#include "fs/server/setid.h"
 #include "fs/server/worker.h"
 
 #include <errno.h>
@@ -97,6 +98,17 @@ static unsigned core_set_of(int to_set)
 	return set;
 }
 
+/* A change of the owner takes them, whoever asks: the kernel leaves it to us. */
+static unsigned set_id_bits_lost(fuse_req_t req, fuse_ino_t node, int to_set)
+{
+	bool unprivileged = worker_kill() || fuse_req_ctx(req)->uid != 0;
+
+	if (!worker_kill() && !(to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)))
+		return 0;
+	return CORE_KILL_SUID |
+	       (unprivileged && setid_of_node(req, node).outsider ? CORE_OUTSIDER : 0);
+}
+
 void op_setattr(fuse_req_t req, fuse_ino_t node, struct stat *st, int to_set,
 		struct fuse_file_info *fi)
 {
@@ -119,9 +131,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t node, struct stat *st, int to_set,
 	/* With a descriptor come only ftruncate() and times that the kernel kept for writes. */
 	if (fi)
 		set |= CORE_SET_KEPT_TIMES;
-	/* A change of the owner always does, whoever asks: the kernel leaves it to us. */
-	if (worker_kill() || to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
-		set |= CORE_KILL_SUID;
+	set |= set_id_bits_lost(req, node, to_set);
 	rc = core_setattr(req_core(req), node_view(node), node_ino(node), set, &attr);
 	reply_attr(req, rc, node_view(node), &attr);
 }

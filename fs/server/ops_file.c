@@ -8,6 +8,7 @@
 #include "fs/server/freeze.h"
 #include "fs/server/ops.h"
 #include "fs/server/reply.h"
+#include "fs/server/setid.h"
 #include "fs/server/worker.h"
 
 #include <errno.h>
@@ -90,14 +91,6 @@ static bool has_no_blocks(fuse_req_t req, fuse_ino_t node)
 	       attr.blocks_512 == 0;
 }
 
-static bool has_suid(fuse_req_t req, fuse_ino_t node)
-{
-	struct core_attr attr;
-
-	return core_getattr(req_core(req), node_view(node), node_ino(node), &attr) == 0 &&
-	       (attr.mode & (S_ISUID | S_ISGID));
-}
-
 /*
  * The kernel demands that setuid goes, but keeps the mode that it knows, and
  * would still honour it in exec.  So it is told before the writer goes on.
@@ -144,7 +137,7 @@ void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_
 	      struct fuse_file_info *fi)
 {
 	unsigned flags = write_flags(req, fi);
-	bool loses_suid = (flags & CORE_WRITE_KILL_SUID) && has_suid(req, node);
+	struct setid setid = {0};
 	bool first_blocks;
 	int rc;
 
@@ -152,6 +145,10 @@ void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_
 		control_write(req, node, buf, len, (uint64_t)offset);
 		return;
 	}
+	if (flags & CORE_WRITE_KILL_SUID)
+		setid = setid_of_node(req, node);
+	if (setid.outsider)
+		flags |= CORE_WRITE_OUTSIDER;
 	first_blocks = fi->writepage && has_no_blocks(req, node);
 	rc = core_write(req_core(req), node_view(node), node_ino(node), (uint64_t)offset, buf, len,
 			flags);
@@ -161,7 +158,7 @@ void op_write(fuse_req_t req, fuse_ino_t node, const char *buf, size_t len, off_
 		reply_status(req, rc);
 		return;
 	}
-	if (loses_suid)
+	if (setid.any)
 		forget_mode(req, node);
 	else if (first_blocks)
 		(void)!reply_make_attr_stale(req_server(req), node);
@@ -183,11 +180,19 @@ void op_fsync(fuse_req_t req, fuse_ino_t node, int data_only, struct fuse_file_i
 	reply_status(req, rc);
 }
 
+static int drop_setid(fuse_req_t req, fuse_ino_t node)
+{
+	struct core_attr attr = {0};
+
+	return core_setattr(req_core(req), node_view(node), node_ino(node),
+			    CORE_KILL_SUID | CORE_OUTSIDER, &attr);
+}
+
 void op_copy_file_range(fuse_req_t req, fuse_ino_t node_in, off_t offset_in,
 			struct fuse_file_info *fi_in, fuse_ino_t node_out, off_t offset_out,
 			struct fuse_file_info *fi_out, size_t len, int flags)
 {
-	bool loses_suid = has_suid(req, node_out);
+	struct setid setid = setid_of_node(req, node_out);
 	uint64_t done = 0;
 	int rc = flags ? -EINVAL : 0;
 
@@ -195,6 +200,9 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t node_in, off_t offset_in,
 	/* The kernel then reads and writes by itself. */
 	if (node_view(node_in) != node_view(node_out) || node_view(node_in) == VIEW_CONTROL)
 		rc = -EOPNOTSUPP;
+	/* As Linux does: before anything is copied.  The rest goes with the first piece. */
+	if (!rc && setid.outsider && fuse_req_ctx(req)->uid != 0)
+		rc = drop_setid(req, node_out);
 	if (!rc)
 		rc = core_copy(req_core(req), node_view(node_in), node_ino(node_in),
 			       (uint64_t)offset_in, node_ino(node_out), (uint64_t)offset_out, len,
@@ -203,7 +211,7 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t node_in, off_t offset_in,
 		reply_status(req, rc);
 		return;
 	}
-	if (loses_suid)
+	if (setid.any)
 		forget_mode(req, node_out);
 	fuse_reply_write(req, done);
 }
@@ -223,8 +231,7 @@ static int falloc_mode(int mode)
 void op_fallocate(fuse_req_t req, fuse_ino_t node, int mode, off_t offset, off_t len,
 		  struct fuse_file_info *fi)
 {
-	/* The kernel leaves setuid to us, and does not say who may keep it. */
-	bool kills_suid = fuse_req_ctx(req)->uid != 0 && has_suid(req, node);
+	struct setid setid = {0};
 	int known = falloc_mode(mode), rc;
 
 	(void)fi;
@@ -232,10 +239,14 @@ void op_fallocate(fuse_req_t req, fuse_ino_t node, int mode, off_t offset, off_t
 		reply_status(req, -EOPNOTSUPP);
 		return;
 	}
+	/* The kernel leaves setuid to us, and does not say who may keep it. */
+	if (fuse_req_ctx(req)->uid != 0)
+		setid = setid_of_node(req, node);
 	rc = core_fallocate(req_core(req), node_view(node), node_ino(node),
-			    (unsigned)known | (kills_suid ? CORE_FALLOCATE_KILL_SUID : 0),
+			    (unsigned)known | (setid.any ? CORE_FALLOCATE_KILL_SUID : 0) |
+				    (setid.outsider ? CORE_FALLOCATE_OUTSIDER : 0),
 			    (uint64_t)offset, (uint64_t)len);
-	if (!rc && kills_suid)
+	if (!rc && setid.any)
 		forget_mode(req, node);
 	reply_status(req, rc);
 }

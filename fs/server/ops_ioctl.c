@@ -5,6 +5,7 @@
  *	backup_ioctl.h   on any directory, from root or whoever mounted (backup_serve.c)
  *	scrub_ioctl.h    the same (scrub_serve.c)
  *	ops_flags.c      on any inode: its flags
+ *	FITRIM           on any inode, from root or whoever mounted: fstrim(8)
  */
 #include "engine/base/error.h"
 #include "engine/base/message.h"
@@ -20,6 +21,12 @@
 
 #include <errno.h>
 #include <stdio.h>
+
+/* FITRIM and its struct: <linux/fs.h> has a BLOCK_SIZE of its own, and would replace ours. */
+struct trim_range {
+	uint64_t start, len, minimum;
+};
+#define TRIM_RANGE_IOCTL _IOWR('X', 121, struct trim_range)
 
 #define TRIM_CALL_NS 100000000u /* a command that is interrupted ends so soon */
 
@@ -102,6 +109,50 @@ static void run_trim(fuse_req_t req, const void *in, size_t in_len, size_t out_r
 	fuse_reply_ioctl(req, 0, &command, sizeof(command));
 }
 
+/* Nobody waits for an answer any more, or may. */
+static bool is_over(fuse_req_t req)
+{
+	return fuse_req_interrupted(req) || fuse_session_exited(req_server(req)->session);
+}
+
+/* The whole range in one call, as fstrim(8) wants it: range->len becomes what was trimmed. */
+static int trim_range(fuse_req_t req, struct trim_range *range)
+{
+	struct volume *volume = core_volume(req_core(req));
+	uint64_t size = volume->geo.block_count * BLOCK_SIZE;
+	struct trim_command command = {.at = range->start, .minimum = range->minimum};
+	int rc = 0;
+
+	if (!req_is_owner(req))
+		return -EPERM;
+	/* As the filesystems of Linux have it. */
+	if (range->start >= size || range->len < BLOCK_SIZE || range->minimum > size)
+		return -EINVAL;
+	command.end = range->len < size - range->start ? range->start + range->len : size;
+	range->len = 0;
+	while (rc == 0 && command.at < command.end) {
+		rc = is_over(req) ? -EINTR : trim(req, volume, &command);
+		range->len += rc ? 0 : command.trimmed;
+	}
+	return rc;
+}
+
+static void run_trim_range(fuse_req_t req, const void *in, size_t in_len, size_t out_room)
+{
+	struct trim_range range;
+	int rc = in_len < sizeof(range) || out_room < sizeof(range) ? -EINVAL : 0;
+
+	if (rc == 0) {
+		memcpy(&range, in, sizeof(range));
+		os_may_block();
+		rc = trim_range(req, &range);
+	}
+	if (rc)
+		reply_status(req, rc);
+	else
+		fuse_reply_ioctl(req, 0, &range, sizeof(range));
+}
+
 static void run_command(fuse_req_t req, const void *in, size_t in_len, size_t out_room)
 {
 	struct command command;
@@ -143,6 +194,8 @@ void op_ioctl(fuse_req_t req, fuse_ino_t node, unsigned cmd, void *arg, struct f
 		run_command(req, in, in_len, out_room);
 	else if (cmd == TRIM_IOCTL && control_takes_commands(node))
 		run_trim(req, in, in_len, out_room);
+	else if (cmd == TRIM_RANGE_IOCTL && node_view(node) != VIEW_CONTROL)
+		run_trim_range(req, in, in_len, out_room);
 	else if (!flags_ioctl(req, node, cmd, in, in_len, out_room) &&
 		 !backup_service_ioctl(req, cmd, in, in_len, out_room) &&
 		 !scrub_service_ioctl(req, cmd, in, in_len, out_room))

@@ -5,6 +5,7 @@
 #include "tests/lib/scratch.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -178,6 +179,16 @@ struct core_attr rig_attr(struct rig *rig, uint64_t ino)
 
 	demand(core_getattr(rig->core, VIEW_BASE, ino, &attr), "getattr");
 	return attr;
+}
+
+void rig_tick(void)
+{
+	struct timespec first = os_realtime(), now;
+
+	do {
+		sched_yield();
+		now = os_realtime();
+	} while (now.tv_sec == first.tv_sec && now.tv_nsec == first.tv_nsec);
 }
 
 void rig_fill(uint8_t *buf, size_t len, uint64_t seed)

@@ -44,6 +44,8 @@ int rig_rename(struct rig *rig, uint64_t old_parent, const char *old_name, uint6
 int rig_write(struct rig *rig, uint64_t ino, uint64_t offset, const void *buf, size_t len);
 int rig_truncate(struct rig *rig, uint64_t ino, uint64_t size);
 struct core_attr rig_attr(struct rig *rig, uint64_t ino);
+/* Waits until the clock of the volume's times shows another one (INV-OS-4). */
+void rig_tick(void);
 
 /* len bytes that depend on the seed. */
 void rig_fill(uint8_t *buf, size_t len, uint64_t seed);

@@ -48,6 +48,30 @@ shrunk $((full - 36)) || fail "$(allocated) MiB of $full are still there"
 [ "$(stat_of .counters.dev_discard_bytes)" -gt $((80 * 1048576)) ] || fail 'not counted'
 same "$(stat_of .discard.in_flight_blocks)" 0
 same "$(md5sum <"$mnt/small/7")" "$kept"
+# By others' program, which is told how much: nothing above, all of what is free, by ranges.
+if command -v fstrim >/dev/null && [ "$(id -u)" -eq 0 ]; then
+	fails 1 'Invalid argument' fstrim -o 1T "$mnt"
+	fails 1 'Invalid argument' fstrim -m 1T "$mnt"
+	fails 1 'Invalid argument' fstrim -l 1000 "$mnt"
+	fails 0 ' 0 B \(0 bytes\) trimmed' fstrim -v -m 127M "$mnt"
+	told=$(stat_of .counters.dev_discard_bytes)
+	said=$(fstrim -v -o 64M -l 8M "$mnt" | grep -oE '[0-9]+ bytes' | cut -d' ' -f1)
+	[ "$said" -gt 0 ] && [ "$said" -le $((8 * 1048576)) ] || fail "$said bytes of 8 MiB"
+	same "$(stat_of .counters.dev_discard_bytes)" $((told + said))
+	head -c 20M /dev/urandom >"$mnt/large"
+	sync "$mnt/large"
+	rm "$mnt/large"
+	eventually is_idle
+	full=$(allocated)
+	told=$(stat_of .counters.dev_discard_bytes)
+	said=$(fstrim -v "$mnt/small" | grep -oE '[0-9]+ bytes' | cut -d' ' -f1)
+	same "$(stat_of .counters.dev_discard_bytes)" $((told + said))
+	shrunk $((full - 18)) || fail "$(allocated) MiB of $full are still there"
+	same "$(md5sum <"$mnt/small/7")" "$kept"
+	"$blinkfs" freeze "$mnt"
+	fails 1 'busy' fstrim "$mnt"
+	"$blinkfs" thaw "$mnt"
+fi
 # Under load.
 (
 	for i in $(seq 60); do

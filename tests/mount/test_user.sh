@@ -6,6 +6,8 @@
 command -v fusermount3 >/dev/null || skip 'no fusermount3 here'
 user=nobody
 as_user() { setpriv --reuid="$user" --regid=nogroup --clear-groups "$@"; }
+# Of the group "daemon" as well, behind more groups than one usually has.
+as_member() { setpriv --reuid="$user" --regid=nogroup --groups="$(seq -s, 5000 5099),daemon" "$@"; }
 if ! as_user test -w /dev/fuse; then
 	# Without udev only root may open it: a private /dev/fuse for this test alone.
 	[ -z "${BLINKFS_TEST_UNSHARED:-}" ] || skip "$user may not open /dev/fuse"
@@ -82,6 +84,32 @@ for writeback in on off; do
 	chmod 6777 "$mnt/zero"
 	fallocate -z -o 0 -l 4096 "$mnt/zero"
 	same "$(stat -c %a "$mnt/zero")" 6777 # root may
+	# setgid without group execution stays for who is of the group, and for root.
+	for who in outsider member root; do
+		left=766
+		case $who in
+		outsider) as=as_user ;;
+		member) as=as_member left=2766 ;;
+		root) as= left=6766 ;;
+		esac
+		for name in write truncate append fallocate punch zero copy; do
+			echo content >"$mnt/$name"
+			chgrp daemon "$mnt/$name"
+			chmod 6766 "$mnt/$name"
+		done
+		$as dd if=/dev/zero of="$mnt/write" bs=1 count=1 conv=notrunc status=none
+		$as truncate -s 1 "$mnt/truncate"
+		$as sh -c "echo x >>'$mnt/append'"
+		$as fallocate -l 10000 "$mnt/fallocate"
+		$as fallocate -p -o 0 -l 4096 "$mnt/punch"
+		$as fallocate -z -o 0 -l 4096 "$mnt/zero"
+		for name in write truncate append fallocate punch zero; do
+			same "$who $name $(stat -c %a "$mnt/$name")" "$who $name $left"
+		done
+		[ "$who" != root ] || break
+		$as "$BUILD/tests/mount/copy_tool" "$mnt/zero" "$mnt/copy"
+		same "$who $(stat -c %a "$mnt/copy")" "$who $left"
+	done
 	echo content >"$mnt/chown"
 	chmod 6755 "$mnt/chown"
 	chown "$user" "$mnt/chown"

@@ -97,13 +97,25 @@ Test(endian, bytes)
 
 /* --- os -------------------------------------------------------------------- */
 
+static int64_t ns_of(struct timespec t)
+{
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 Test(os, clocks_and_random)
 {
+	struct timespec early, now, late;
 	uint64_t before = os_mono_ns();
 	unsigned char zeros[64] = {0}, bytes[64] = {0};
 
 	cr_assert_geq(os_mono_ns(), before);
 	cr_assert_gt(os_realtime().tv_sec, 1500000000);
+	/* INV-OS-4: between two looks at the kernel's own clock. */
+	clock_gettime(CLOCK_REALTIME_COARSE, &early);
+	now = os_realtime();
+	clock_gettime(CLOCK_REALTIME_COARSE, &late);
+	cr_assert_leq(ns_of(early), ns_of(now));
+	cr_assert_leq(ns_of(now), ns_of(late));
 	cr_assert_geq(os_processors(), 1);
 	os_random_bytes(bytes, sizeof(bytes));
 	cr_assert_neq(memcmp(bytes, zeros, sizeof(bytes)), 0);

@@ -141,6 +141,7 @@ Test(names, directory_counts)
 
 	cr_assert_eq(before.nlink, 2);
 	cr_assert_eq(before.size, 0);
+	rig_tick();
 	e = rig_dir(&rig, d, "e");
 	rig_file(&rig, d, "f");
 	after = rig_attr(&rig, d);
