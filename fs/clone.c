@@ -91,6 +91,10 @@ static int choose_piece(struct cloning *c)
 	uint64_t len;
 
 	c->blocks = c->bytes = 0;
+	/* The locks on the inodes are none on contents that both believe to be theirs. */
+	if (!c->same && c->in.lob && c->in.lob == c->out.lob)
+		return corrupt_at(c->core->volume, 0, "inode record",
+				  "another inode has the same contents");
 	if (record_is_immutable(&c->out) ||
 	    (record_is_append(&c->out) && args->offset_out < c->out.size))
 		return -EPERM;

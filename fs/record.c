@@ -47,6 +47,8 @@ static const char *judge(const struct record *r)
 		return "dead range without LOB or purge record";
 	if (S_ISDIR(r->mode) && !r->parent)
 		return "directory without parent";
+	if (r->entries > FILE_BYTES_MAX / DIR_ENTRY_BYTES) /* its size is told by them */
+		return "more names than there can be";
 	if (r->atime.tv_nsec >= NSEC_PER_SEC || r->mtime.tv_nsec >= NSEC_PER_SEC ||
 	    r->ctime.tv_nsec >= NSEC_PER_SEC || r->btime.tv_nsec >= NSEC_PER_SEC)
 		return "nanoseconds of a second or more";
