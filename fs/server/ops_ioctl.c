@@ -22,7 +22,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-/* FITRIM and its struct: <linux/fs.h> has a BLOCK_SIZE of its own, and would replace ours. */
+/* FITRIM and its struct: the header that has them would put its own BLOCK_SIZE for ours. */
 struct trim_range {
 	uint64_t start, len, minimum;
 };
