@@ -445,13 +445,13 @@ int space_reserve(struct space *space, uint64_t blocks, uint64_t hint, unsigned 
 		  struct reservation *out)
 {
 	struct stats *stats = &space->volume->stats;
-	uint64_t trims = trim_sequence(space);
+	struct space_look before = space_look(space);
 	uint32_t n = (uint32_t)blocks;
 
 	check(blocks > 0 && blocks <= WRITE_BLOCKS_MAX);
 	if (!reserve_once(space, n, hint, flags, out) &&
 	    !reserve_again(space, n, hint, flags, out)) {
-		defer_note_enospc(space, trims);
+		defer_note_enospc(space, before);
 		stat_add(stats, STAT_space_enospc, 1);
 		*out = (struct reservation){.count = 0};
 		return -ENOSPC;

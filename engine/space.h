@@ -71,10 +71,12 @@ int space_reserve(struct space *space, uint64_t blocks, uint64_t hint, unsigned 
 void space_unreserve(struct space *space, const struct reservation *reservation);
 /*
  * Called by an operation that got -ENOSPC, holding nothing at all: runs purge,
- * flush, mark and checkpoint.  0: something was freed, do the whole operation
- * again; -ENOSPC: there is nothing left to wait for.
+ * flush, mark and checkpoint.  0: something was freed, or can be read after all: do the
+ * whole operation again; -ENOSPC: there is nothing left to wait for.
  */
 int space_drain(struct space *space) must_check;
+/* Free blocks there are, but in groups whose bitmaps cannot be read: ENOSPC would be wrong. */
+bool space_is_unreadable(struct space *space);
 
 /*
  * For the redo log, which may be far longer than a reservation: `blocks` in one

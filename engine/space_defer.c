@@ -43,14 +43,22 @@
 static _Thread_local struct {
 	const struct space *space;
 	uint64_t released;
-	uint64_t trims; /* INV-TRIM-4 */
+	struct space_look look;
 } failed_at;
 
-void defer_note_enospc(struct space *space, uint64_t trims)
+struct space_look space_look(struct space *space)
+{
+	return (struct space_look){
+		.trims = trim_sequence(space),
+		.loaded = atomic_load(&space->loaded),
+	};
+}
+
+void defer_note_enospc(struct space *space, struct space_look before)
 {
 	failed_at.space = space;
 	failed_at.released = atomic_load(&space->defer.released);
-	failed_at.trims = trims;
+	failed_at.look = before;
 	atomic_fetch_add(&space->defer.failures, 1);
 }
 
@@ -403,25 +411,30 @@ static void drain_leave(struct space *space)
 }
 
 /* INV-TRIM-4: what the caller did not find may have been on its way to the device and back. */
-static bool was_trimming(struct space *space)
+static bool was_trimming(struct space *space, struct space_look before)
 {
-	uint64_t trims = failed_at.space == space ? failed_at.trims : trim_sequence(space);
-
 	trim_wait(space);
-	return trims % 2 != 0 || trim_sequence(space) != trims;
+	return before.trims % 2 != 0 || trim_sequence(space) != before.trims;
+}
+
+/* It may have been in a group that could not be read, and now can, by whomever. */
+static bool was_loaded(struct space *space, struct space_look before)
+{
+	return space_load_bad(space) || atomic_load(&space->loaded) != before.loaded;
 }
 
 int space_drain(struct space *space)
 {
 	struct defer *defer = &space->defer;
 	uint64_t before = atomic_load(&defer->released);
+	struct space_look look = failed_at.space == space ? failed_at.look : space_look(space);
 	int purged, rc;
 
 	latch_check_none_from(RANK_RENAME);
 	latch_check_may_wait();
 	if (failed_at.space == space && failed_at.released < before)
 		before = failed_at.released;
-	if (was_trimming(space)) {
+	if (was_trimming(space, look)) {
 		failed_at.space = NULL;
 		return 0;
 	}
@@ -435,7 +448,7 @@ int space_drain(struct space *space)
 	drain_leave(space);
 	if (rc)
 		return rc;
-	if (atomic_load(&defer->released) > before)
+	if (atomic_load(&defer->released) > before || was_loaded(space, look))
 		return 0;
 	return purged ? purged : -ENOSPC;
 }

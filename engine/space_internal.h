@@ -131,11 +131,17 @@ struct defer {
 int defer_init(struct space *space) must_check;
 uint64_t defer_pinned(struct space *space);
 void defer_destroy(struct space *space);
+/* What changes when blocks that were not found can be found again. */
+struct space_look {
+	uint64_t trims;  /* INV-TRIM-4 */
+	uint32_t loaded; /* groups */
+};
+struct space_look space_look(struct space *space);
 /*
  * The calling thread is about to hear -ENOSPC: its space_drain() counts what is freed since.
- * trims: trim_sequence() before it began to look.
+ * before: space_look() before it began to look.
  */
-void defer_note_enospc(struct space *space, uint64_t trims);
+void defer_note_enospc(struct space *space, struct space_look before);
 /* What a drain does behind purge: mark, write back, advance.  May wait. */
 int space_settle(struct space *space) must_check;
 
@@ -297,6 +303,8 @@ int space_load_first(struct space *space, uint32_t count) must_check;
 void space_load_grown(struct space *space, uint32_t had, uint64_t new_end);
 /* 0: it is there; -EIO: it is bad; -ENOMEM.  Reads the device; waits for nothing else. */
 int space_load(struct space *space, uint32_t number) must_check;
+/* Reads bad groups again.  True: one is there. */
+bool space_load_bad(struct space *space);
 /* One more group; NULL: none that is not loaded has a free block that can be had. */
 struct group *space_load_more(struct space *space);
 

@@ -20,7 +20,9 @@
  * in n groups has room, about n are read, wherever the full ones are.
  *
  * A group that cannot be read counts as full, and is said to be bad.  When all others are
- * loaded, what is left of `unread` is in such groups and no longer free.
+ * loaded, what is left of `unread` is in such groups and no longer free.  Before anybody is
+ * told that nothing is left they are tried again, since the error may have passed; while
+ * it has not, and there is room in them, the answer is EIO.
  */
 #include "engine/space_internal.h"
 
@@ -256,12 +258,8 @@ static const char *judge(struct volume *volume, const void *buf, uint64_t pageno
 	return NULL;
 }
 
-static bool is_settled(struct space *space, uint32_t number)
-{
-	return atomic_load(entry(space, number)) != NULL;
-}
-
-int space_load(struct space *space, uint32_t number)
+/* Of a group that is not loaded, or bad. */
+static int read_group(struct space *space, uint32_t number)
 {
 	struct volume *volume = space->volume;
 	uint64_t pageno = space_first_block(space, number);
@@ -269,8 +267,6 @@ int space_load(struct space *space, uint32_t number)
 	void *buf;
 	int rc;
 
-	if (is_settled(space, number))
-		return space_group(space, number) ? 0 : -EIO;
 	buf = aligned_alloc(BLOCK_SIZE, volume->geo.page_size);
 	if (buf == NULL)
 		return -ENOMEM;
@@ -278,7 +274,7 @@ int space_load(struct space *space, uint32_t number)
 	rc = dev_read(volume->dev, buf, volume->geo.page_size, pageno * BLOCK_SIZE);
 	os_point("space:read");
 	why = rc ? error_text(rc) : judge(volume, buf, pageno, number);
-	if (is_settled(space, number))
+	if (space_group(space, number))
 		rc = 0;
 	else if (why)
 		judge_bad(space, number, why, rc == 0);
@@ -291,6 +287,31 @@ int space_load(struct space *space, uint32_t number)
 		return -EIO;
 	pages_group_loaded(space, space_group(space, number));
 	return 0;
+}
+
+int space_load(struct space *space, uint32_t number)
+{
+	if (atomic_load(entry(space, number)) == NULL)
+		return read_group(space, number);
+	return space_group(space, number) ? 0 : -EIO;
+}
+
+bool space_load_bad(struct space *space)
+{
+	for (uint32_t i = 0; atomic_load(&space->bad_count) > 0 && i < space->group_count; i++)
+		if (atomic_load(entry(space, i)) == &space->bad && read_group(space, i) == 0)
+			return true;
+	return false;
+}
+
+bool space_is_unreadable(struct space *space)
+{
+	bool is;
+
+	latch_x(&space->load_latch);
+	is = space->written_off > 0;
+	unlatch_x(&space->load_latch);
+	return is;
 }
 
 /* The next that nobody has tried; at last also one that somebody else is reading. */

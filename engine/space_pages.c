@@ -310,7 +310,7 @@ int space_refill_pages(struct space *space, unsigned flags)
 {
 	struct page_pool *pages = &space->pages;
 	uint32_t least = flags & SPACE_PRIVILEGED ? 1 : pages->kept + 1;
-	uint64_t trims = trim_sequence(space);
+	struct space_look before = space_look(space);
 
 	for (unsigned attempt = 0; attempt < 2 || space_load_more(space); attempt++) {
 		pages_refill(space);
@@ -320,7 +320,7 @@ int space_refill_pages(struct space *space, unsigned flags)
 		ready_break(space, INT64_MAX); /* INV-READY-3 */
 		space_advance(space);
 	}
-	defer_note_enospc(space, trims);
+	defer_note_enospc(space, before);
 	stat_add(&space->volume->stats, STAT_space_enospc, 1);
 	return -ENOSPC;
 }

@@ -164,6 +164,8 @@ int core_change(struct core *core, view_t view, core_once once, void *args)
 	}
 	if (rc == -BE_AGAIN)
 		message(LOG_WARNING, "an operation was overtaken %u times and gives up", restarts);
+	if (rc == -ENOSPC && space_is_unreadable(core->volume->space))
+		rc = -EIO;
 	return error_errno(rc);
 }
 

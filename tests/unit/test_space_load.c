@@ -301,6 +301,27 @@ Test(space_load, a_group_that_was_bad_comes_back_with_a_pinned_page)
 	volume_abandon(v);
 }
 
+/* Before anybody is told that nothing is left. */
+Test(space_load, a_group_that_was_bad_comes_back_with_a_drain)
+{
+	struct volume *v = make();
+	uint64_t had;
+
+	spread(v, 7, 0, GROUPS);
+	v = again(v);
+	had = truly_free(v);
+	fault_a_read(v, 1);
+	for (uint32_t g = 0; g < GROUPS; g++)
+		(void)!space_load(v->space, g);
+	cr_assert_eq(atomic_load(&v->space->bad_count), 1);
+	cr_assert(space_is_unreadable(v->space));
+	cr_assert_eq(space_drain(v->space), 0);
+	cr_assert_not(space_is_unreadable(v->space));
+	cr_assert_eq(truly_free(v), had);
+	cr_assert_eq(space_drain(v->space), -ENOSPC);
+	volume_abandon(v);
+}
+
 /* What was read is damaged: that is remembered, too. */
 Test(space_load, a_damaged_bitmap_is_passed_over)
 {
