@@ -62,6 +62,7 @@ struct mtr {
 
 	/* Kept over retries. */
 	unsigned want_count, range_count;
+	unsigned unlogged_count; /* ranges that want_log speaks for */
 	uint64_t want_log;       /* log bytes beyond what wanted keys and ranges bring */
 	unsigned bitmap_count;
 	bool want_system;

@@ -48,7 +48,7 @@ static struct {
 } history;
 
 static struct {
-	uint64_t states, clones, allocations, in_place, fscks;
+	uint64_t states, clones, short_clones, allocations, in_place, fscks;
 } totals;
 
 static uint64_t seed;
@@ -116,11 +116,12 @@ static void overwrite(struct volume *v, struct moment *now, unsigned which, uint
 static void clone(struct volume *v, struct moment *now, unsigned which)
 {
 	unsigned source = (which + 1 + (unsigned)below(LOBS - 1)) % LOBS;
-	uint64_t first, end;
+	uint64_t first, end, done;
 
 	choose_range(&first, &end);
-	check(lob_rig_clone(v, now->lob[which], now->lob[source], first, end, NULL) == 0);
-	for (uint64_t b = first; b < end; b++)
+	check(lob_rig_clone(v, now->lob[which], now->lob[source], first, end, NULL, &done) == 0);
+	totals.short_clones += done < end;
+	for (uint64_t b = first; b < done; b++)
 		now->version[which][b] = now->version[source][b];
 	totals.clones++;
 }
