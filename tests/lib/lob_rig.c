@@ -131,8 +131,10 @@ int lob_rig_clone(struct volume *volume, uint64_t lob, uint64_t source, uint64_t
 	struct lob_source_range range = {.lob = source, .first = first};
 	int64_t change;
 	struct mtr *m;
-	int rc = mtr_begin(volume, 0, &m);
+	int rc = lob_find_clone(volume, &range, CLONE_EXTENTS_MAX, end, &end);
 
+	if (rc == 0)
+		rc = mtr_begin(volume, 0, &m);
 	if (rc)
 		return rc;
 	lob_want_clone(m, lob, first, end, &range);
