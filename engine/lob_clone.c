@@ -195,9 +195,10 @@ static bool replaces_extents(const struct stage *s)
 }
 
 /*
- * INV-CLONE-2: ends the batch where the leaf ends that its first record goes to.  Not
- * where it would be short, or where it takes the room of old extents: then the commit
- * splits the leaf, if it has to, and all are staged again.
+ * INV-CLONE-2: ends the batch where the leaf ends that its first record goes to.  Where
+ * that would be short, it has one record more than fits: the commit then splits the leaf,
+ * and the batch is staged anew, all of it.  A batch that takes the room of old extents
+ * stays whole.
  */
 static void end_at_leaf(struct stage *s)
 {
@@ -211,7 +212,9 @@ static void end_at_leaf(struct stage *s)
 	room = mtr_room(s->m, INDEX_LOB, key.bytes, key.len);
 	while (count < s->shared_count && bytes + record_bytes(&s->shared[count]) <= room)
 		bytes += record_bytes(&s->shared[count++]);
-	if (count == s->shared_count || count < s->shared_count / 2 || count == 0)
+	if (count < s->shared_count / 2)
+		count++;
+	if (count == 0 || count == s->shared_count)
 		return;
 	s->end = s->shared[count].first;
 	s->shared_count = count;

@@ -29,6 +29,7 @@ struct leaf {
 struct edit {
 	unsigned index;
 	bool is_delete;
+	bool grows;              /* commit: takes more of its leaf than is there now */
 	struct key key;
 	size_t value;            /* offset in mtr.values */
 	size_t value_len;
