@@ -7,10 +7,9 @@
  *	            write() had taken
  *
  * That is the notifier's work (INV-LOCK-2).  Where the core sees data the answer is
- * given at once; what the kernel drops of a hole is zeros.  A frozen mount takes no WRITE,
- * so there the answer is the volume's, as it was frozen.
+ * given at once; what the kernel drops of a hole is zeros.  A frozen mount takes no WRITE:
+ * if the kernel holds any there, who asks waits for the thaw, and who asks after him.
  */
-#include "fs/server/freeze.h"
 #include "fs/server/notify.h"
 #include "fs/server/ops.h"
 #include "fs/server/reply.h"
@@ -82,15 +81,9 @@ static int seek_surely(struct server *server, const struct seek_job *job, uint64
 static void run_seek_job(struct server *server, struct notifier_job *base, bool may_send)
 {
 	struct seek_job *job = (struct seek_job *)base;
-	struct freeze_state state;
 	uint64_t found = 0;
-	int rc;
+	int rc = may_send ? seek_surely(server, job, &found) : seek(server, job, &found);
 
-	freeze_look(server->freeze, &state);
-	if (may_send && !state.frozen)
-		rc = seek_surely(server, job, &found);
-	else
-		rc = seek(server, job, &found);
 	answer(job->req, rc, found);
 	free(job);
 }
