@@ -345,7 +345,7 @@ int main(int argc, char **argv)
 	} else {
 		for (uint64_t number = 1; number <= 8 * test_scale(); number++)
 			run(number, false);
-		for (uint64_t number = 1; number <= 4 * test_scale(); number++)
+		for (uint64_t number = 1; number <= 2 * test_scale(); number++)
 			run(number, true);
 	}
 	check(given || (totals.in_place > 50 && totals.short_clones > 0));
