@@ -4,7 +4,9 @@
  * It stands in block 0; its copy stands in the last block of the volume.
  *
  * INV-SB-1: an update raises the generation and goes copy, flush, primary,
- * flush; the valid one with the higher generation wins.
+ * flush; the valid one with the higher generation wins.  Where only the copy holds the
+ * update that counts, because a crash came between the two, the primary goes first: what
+ * counts is never what is being written.
  *
  *	crash after           copy       primary   taken
  *	nothing               old        old       primary, old
@@ -12,6 +14,14 @@
  *	the copy              new        old       copy, new
  *	part of the primary   new        broken    copy, new
  *	the primary           new        new       primary, new
+ *
+ * One that was taken from the copy and is updated, primary first:
+ *
+ *	crash after           copy       primary         taken
+ *	nothing               new        old or broken   copy, new
+ *	part of the primary   new        broken          copy, new
+ *	the primary           new        newer           primary, newer
+ *	part of the copy      broken     newer           primary, newer
  *
  * When block 0 is broken, the copy is looked for where the remains of block 0 say
  * that the volume ends, then in the last block of the device.  Either place must
@@ -315,9 +325,25 @@ void superblock_judge_copies(struct device *way, const struct disk_superblock *s
 
 /* --- writing ------------------------------------------------------------- */
 
+/* Is the update that `sb` is of, or was made of, in the copy and not in block 0? */
+static bool only_copy_counts(struct device *dev, const struct disk_superblock *sb)
+{
+	const uint64_t at[2] = {0, le64_get(sb->block_count) - 1};
+	bool counts[2];
+
+	for (unsigned i = 0; i < array_count(at); i++) {
+		struct disk_superblock there;
+
+		counts[i] = judge_written(dev, sb, at[i], &there) == 0 &&
+			    le64_get(there.update_gen) == le64_get(sb->update_gen);
+	}
+	return counts[1] && !counts[0];
+}
+
 int superblock_write(struct device *dev, struct disk_superblock *sb)
 {
 	uint64_t copy_offset = (le64_get(sb->block_count) - 1) * BLOCK_SIZE;
+	bool primary_first = only_copy_counts(dev, sb);
 	struct geometry geo;
 	int rc;
 
@@ -325,11 +351,11 @@ int superblock_write(struct device *dev, struct disk_superblock *sb)
 	check(geometry_decode(sb, &geo) == 0);
 	sb->crc = le32_make(superblock_crc(sb));
 
-	rc = dev_write(dev, sb, sizeof(*sb), copy_offset);
+	rc = dev_write(dev, sb, sizeof(*sb), primary_first ? 0 : copy_offset);
 	if (!rc)
 		rc = dev_flush(dev);
 	if (!rc)
-		rc = dev_write(dev, sb, sizeof(*sb), 0);
+		rc = dev_write(dev, sb, sizeof(*sb), primary_first ? copy_offset : 0);
 	if (!rc)
 		rc = dev_flush(dev);
 	return rc;

@@ -61,6 +61,8 @@ int volume_change_superblock(struct volume *volume,
 {
 	int rc;
 
+	if (atomic_load(&volume->failed))
+		return -EIO; /* which may be because of an update that is half there */
 	latch_x(&volume->sb_latch);
 	change(&volume->sb, arg);
 	os_point("superblock:changed");

@@ -154,7 +154,7 @@ int superblock_read(struct device *dev, struct disk_superblock *out, bool *used_
 /* Is it one that can be used, whatever its CRC?  -BE_NOVOLUME, -BE_VERSION, -BE_FORMAT. */
 int superblock_accept(const struct disk_superblock *sb, bool read_only,
 		      struct geometry *geo) must_check;
-/* INV-SB-1: generation up; copy, flush, primary, flush. */
+/* INV-SB-1: generation up; in both places, one after the other.  Failed: not to be tried again. */
 int superblock_write(struct device *dev, struct disk_superblock *sb) must_check;
 /* A copy in the device's last block that belongs to a larger volume, which did not come to be. */
 int superblock_forget_larger(struct device *dev, const struct disk_superblock *sb) must_check;

@@ -337,6 +337,57 @@ Test(superblock, update_is_atomic)
 	dev_close(dev);
 }
 
+static void update_and_cut(struct device *dev)
+{
+	struct disk_superblock sb;
+	uint64_t before;
+
+	cr_assert_eq(superblock_read(dev, &sb, NULL), 0);
+	before = le64_get(sb.update_gen);
+	memset(sb.reserved, 0x22, sizeof(sb.reserved));
+	dev_record_start(dev);
+	cr_assert_eq(superblock_write(dev, &sb), 0);
+	dev_record_stop(dev);
+	for (size_t event = 0; event <= dev_record_count(dev); event++) {
+		for (unsigned seed = 0; seed < 20; seed++) {
+			struct disk_superblock read;
+			struct device *state;
+			bool varies;
+
+			cr_assert_eq(dev_record_state(dev, event, seed ? CUT_TORN : CUT_PREFIX,
+						      seed, &state, &varies), 0);
+			cr_assert_eq(superblock_read(state, &read, NULL), 0);
+			cr_assert_geq(le64_get(read.update_gen), before);
+			dev_close(state);
+		}
+	}
+}
+
+/* The same of an update that finds what a cut of the one before has left: none goes back. */
+Test(superblock, update_after_a_cut_is_atomic)
+{
+	struct device *dev = new_volume(3 * MIB, 4096, NULL);
+	struct disk_superblock sb;
+
+	cr_assert_eq(superblock_read(dev, &sb, NULL), 0);
+	memset(sb.reserved, 0x11, sizeof(sb.reserved));
+	dev_record_start(dev);
+	cr_assert_eq(superblock_write(dev, &sb), 0);
+	dev_record_stop(dev);
+	for (size_t event = 0; event <= dev_record_count(dev); event++) {
+		for (unsigned seed = 0; seed < 20; seed++) {
+			struct device *state;
+			bool varies;
+
+			cr_assert_eq(dev_record_state(dev, event, seed ? CUT_TORN : CUT_PREFIX,
+						      seed, &state, &varies), 0);
+			update_and_cut(state);
+			dev_close(state);
+		}
+	}
+	dev_close(dev);
+}
+
 Test(superblock, versions_and_features)
 {
 	struct geometry geo;
