@@ -127,17 +127,37 @@ int lob_stage_replace(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
  * on, holes too; what is stored there is shared from then on.  The two ranges of
  * one LOB do not overlap.  The caller holds both inodes' locks such that neither
  * range changes but through it, and sees to it that no dead range is in either.
- * At most CLONE_BLOCKS_MAX blocks.  -BE_AGAIN, -E2BIG: as lob_stage_replace().
+ *
+ * One mini-transaction takes a batch of extents: no more than CLONE_EXTENTS_MAX, and no
+ * more than one leaf has room for.  lob_find_clone() says how far that goes.
+ *
+ * *done: first file block not dealt with, behind `first`; less than `end` where a leaf
+ * of the destination has room for a part of the batch only.  -BE_AGAIN, -E2BIG: as
+ * lob_stage_replace().
  */
-#define CLONE_BLOCKS_MAX 2048u
-#define CLONE_EXTENTS_MAX 32u /* of the source */
+#define CLONE_EXTENTS_MAX 128u /* of the source */
+#define CLONE_PLACES_MAX 16u   /* of `shares` */
 struct lob_source_range {
 	uint64_t lob, first;
+	unsigned extents;  /* of the batch */
+	/* Blocks [low, high), ascending, that its extents lie in: what `shares` is asked for. */
+	struct {
+		uint64_t low, high;
+	} place[CLONE_PLACES_MAX + 1];
+	unsigned places;   /* 0: not known */
 };
+/*
+ * The batch that begins at source->first: it has at most `extents`, and ends at *end <=
+ * below.  Fills in the rest of the source.  Reads the leaves that the mini-transaction
+ * will latch.
+ */
+int lob_find_clone(struct volume *volume, struct lob_source_range *source, unsigned extents,
+		   uint64_t below, uint64_t *end) must_check;
 void lob_want_clone(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
 		    const struct lob_source_range *source);
 int lob_stage_clone(struct mtr *m, uint64_t lob, uint64_t first, uint64_t end,
-		    const struct lob_source_range *source, int64_t *delta) must_check;
+		    const struct lob_source_range *source, int64_t *delta,
+		    uint64_t *done) must_check;
 
 /*
  * The part [first, end) of [from, below) that begins with the first extent and

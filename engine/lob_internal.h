@@ -53,6 +53,12 @@ struct lob_visitor {
 int lob_walk(struct volume *volume, uint64_t lob, uint64_t from, struct lob_visitor *visitor,
 	     bool keep_epoch) must_check;
 
+/*
+ * For lob_stage_shares(), where it is known before that changes lie within these places.
+ * What they leave out is found and latched by a second try.
+ */
+void lob_want_shares(struct mtr *m, const struct lob_source_range *source);
+
 /* Leaves and bitmap pages of the hole that the part becomes. */
 void lob_want_part(struct mtr *m, uint64_t lob, const struct lob_part *part);
 /*

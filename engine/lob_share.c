@@ -292,6 +292,18 @@ static void stage_edits(struct sharing *s)
 
 /* ------------------------------------------------------------- the whole */
 
+void lob_want_shares(struct mtr *m, const struct lob_source_range *source)
+{
+	for (unsigned i = 0; i < source->places; i++) {
+		struct key low = share_key(source->place[i].low - 1);
+		struct key high = share_key(source->place[i].high);
+
+		mtr_want_leaves(m, INDEX_SHARES, low.bytes, high.bytes, KEY_SHARE_BYTES);
+	}
+	if (source->places > 0)
+		mtr_want_log(m, SHARE_LOG_BYTES);
+}
+
 /* All leaves that the segments need are latched, or wanted for the next try. */
 static int look_again(struct sharing *s)
 {

@@ -149,6 +149,13 @@ void mtr_want_range(struct mtr *m, unsigned index, const void *low, const void *
 	want(m, index, low, high, key_len);
 }
 
+void mtr_want_leaves(struct mtr *m, unsigned index, const void *low, const void *high,
+		     size_t key_len)
+{
+	want(m, index, low, high, key_len);
+	m->unlogged_count++;
+}
+
 bool mtr_want_range_if_room(struct mtr *m, unsigned index, const void *low, const void *high,
 			    size_t key_len)
 {
@@ -243,6 +250,13 @@ static struct leaf *leaf_of(struct mtr *m, unsigned index, const uint8_t *key, s
 bool mtr_covered(struct mtr *m, unsigned index, const void *key, size_t key_len)
 {
 	return leaf_of(m, index, key, key_len) != NULL;
+}
+
+uint64_t mtr_room(struct mtr *m, unsigned index, const void *key, size_t key_len)
+{
+	const struct leaf *leaf = leaf_of(m, index, key, key_len);
+
+	return leaf ? page_room(leaf->frame->data, m->volume->geo.page_size) : 0;
 }
 
 int mtr_lookup(struct mtr *m, unsigned index, const void *key, size_t key_len, const void **value,

@@ -66,6 +66,10 @@ void mtr_want_key(struct mtr *m, unsigned index, const void *key, size_t key_len
 void mtr_want_range(struct mtr *m, unsigned index, const void *low, const void *high,
 		    size_t key_len);
 
+/* The same, but what will be logged for it is said with mtr_want_log(): nothing if it is read. */
+void mtr_want_leaves(struct mtr *m, unsigned index, const void *low, const void *high,
+		     size_t key_len);
+
 /* The latch of this index is taken X, not S: for what it is compared with (tunables.def). */
 void mtr_want_exclusive(struct mtr *m, unsigned index);
 /* For wants that turn out when leaves are latched: lets go of everything, reservations too. */
@@ -94,6 +98,8 @@ int mtr_next(struct mtr *m, unsigned index, const void *key, size_t key_len, str
 	     const void **value, size_t *len) must_check;
 /* Is the leaf that covers this key latched? */
 bool mtr_covered(struct mtr *m, unsigned index, const void *key, size_t key_len);
+/* Bytes (page_cost()) for new records in the latched leaf that covers this key, as it is now. */
+uint64_t mtr_room(struct mtr *m, unsigned index, const void *key, size_t key_len);
 
 /*
  * Staging: at most one edit per key.  Values are copied.  Each key's leaf must

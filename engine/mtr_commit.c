@@ -165,7 +165,8 @@ static bool grows(const struct effect *effect, const struct edit *edit)
 
 /*
  * Conservative: a record that grows needs its whole new size while its old
- * bytes are still there.
+ * bytes are still there.  Which ones grow is remembered for apply_leaf(): no other edit
+ * changes that, as there is one a key.
  */
 static bool leaf_fits(const struct mtr *m, const struct leaf *leaf)
 {
@@ -173,12 +174,13 @@ static bool leaf_fits(const struct mtr *m, const struct leaf *leaf)
 	uint64_t room = page_room(page, page_size_of(m)), need = 0;
 
 	for (unsigned i = 0; i < leaf->edit_count; i++) {
-		const struct edit *edit = &m->edit[leaf->first_edit + i];
+		struct edit *edit = &m->edit[leaf->first_edit + i];
 		struct effect effect = effect_of(leaf, edit);
 
+		edit->grows = !edit->is_delete && grows(&effect, edit);
 		if (edit->is_delete)
 			room += page_slot_bytes(page, effect.slot);
-		else if (grows(&effect, edit))
+		else if (edit->grows)
 			need += page_cost(edit->key.len, edit->value_len);
 	}
 	return need <= room;
@@ -438,18 +440,10 @@ static void apply_leaf(struct mtr *m, struct leaf *leaf)
 							  memory_order_relaxed);
 		}
 	}
-	for (int growing = 0; growing < 2; growing++) {
-		for (unsigned i = 0; i < leaf->edit_count; i++) {
-			struct effect effect;
-
-			if (edit[i].is_delete)
-				continue;
-			effect = effect_of(leaf, &edit[i]);
-			if (growing ? grows(&effect, &edit[i])
-				    : !grows(&effect, &edit[i]))
+	for (int growing = 0; growing < 2; growing++)
+		for (unsigned i = 0; i < leaf->edit_count; i++)
+			if (!edit[i].is_delete && edit[i].grows == growing)
 				apply_put(m, leaf, &edit[i]);
-		}
-	}
 	if (deleted && leaf_is_sparse(m, leaf) &&
 	    (!was_sparse || page_slots(leaf->frame->data) == 0))
 		mtr_note(m, leaf->index, &leaf->low, false);

@@ -29,6 +29,7 @@ struct leaf {
 struct edit {
 	unsigned index;
 	bool is_delete;
+	bool grows;              /* commit: takes more of its leaf than is there now */
 	struct key key;
 	size_t value;            /* offset in mtr.values */
 	size_t value_len;
@@ -62,6 +63,7 @@ struct mtr {
 
 	/* Kept over retries. */
 	unsigned want_count, range_count;
+	unsigned unlogged_count; /* ranges that want_log speaks for */
 	uint64_t want_log;       /* log bytes beyond what wanted keys and ranges bring */
 	unsigned bitmap_count;
 	bool want_system;

@@ -28,7 +28,8 @@ static uint64_t log_bytes_needed(const struct mtr *m)
 	uint32_t page_size = m->volume->geo.page_size;
 	uint64_t record = RECORD_BYTES_MAX(page_size) + 64;
 
-	return 1024 + m->want_count * record + m->range_count * 4 * record + m->want_log;
+	return 1024 + (m->want_count - m->unlogged_count) * record +
+	       (m->range_count - m->unlogged_count) * 4 * record + m->want_log;
 }
 
 static int reserve(struct mtr *m)

@@ -28,6 +28,7 @@
 struct copy_args {
 	uint64_t ino_in, offset_in, ino_out, offset_out;
 	uint64_t len;
+	unsigned extents; /* of a piece at most; lowered */
 	uint64_t moved;   /* out: bytes; 0 = the source ends here */
 	bool instead;     /* out: this piece has to be read and written */
 };
@@ -37,7 +38,9 @@ struct cloning {
 	struct core *core;
 	struct copy_args *args;
 	struct record in, out;
-	uint64_t blocks, bytes; /* of the piece */
+	uint64_t blocks;        /* of the piece, at most */
+	uint64_t bytes;         /* that may be moved */
+	struct lob_source_range source;
 	uint64_t lob_out;
 	bool same;              /* source and destination are one inode */
 };
@@ -114,62 +117,51 @@ static int choose_piece(struct cloning *c)
 	if (len % BLOCK_SIZE && args->offset_in + len == c->in.size &&
 	    args->offset_out + len >= c->out.size)
 		c->blocks++;
-	if (c->blocks > CLONE_BLOCKS_MAX)
-		c->blocks = CLONE_BLOCKS_MAX;
 	return 0;
 }
 
-static void bound_bytes(struct cloning *c)
+/* As many blocks as one mini-transaction takes. */
+static int bound_blocks(struct cloning *c)
 {
-	c->bytes = least(c->bytes, c->blocks * BLOCK_SIZE);
-}
+	uint64_t end = 0;
+	int rc;
 
-/* As many blocks as one mini-transaction takes extents; reads the leaves that it will latch. */
-static int bound_extents(struct cloning *c)
-{
-	uint64_t first = c->args->offset_in / BLOCK_SIZE;
-	struct lob_part part;
-	int rc = lob_find_part(c->core->volume, c->in.lob, first, first + c->blocks,
-			       CLONE_EXTENTS_MAX, &part);
-
-	if (rc == 0)
-		c->blocks = part.end - first;
-	return rc;
-}
-
-static struct lob_source_range source_of(const struct cloning *c)
-{
-	return (struct lob_source_range){
+	c->source = (struct lob_source_range){
 		.lob = c->in.lob,
 		.first = c->args->offset_in / BLOCK_SIZE,
 	};
+	rc = lob_find_clone(c->core->volume, &c->source, c->args->extents,
+			    c->source.first + c->blocks, &end);
+	if (rc == 0)
+		c->blocks = end - c->source.first;
+	return rc;
 }
 
 static void want_clone(struct mtr *m, void *arg)
 {
 	const struct cloning *c = arg;
-	struct lob_source_range source = source_of(c);
 	uint64_t first = c->args->offset_out / BLOCK_SIZE;
 
-	lob_want_clone(m, c->lob_out, first, first + c->blocks, &source);
+	lob_want_clone(m, c->lob_out, first, first + c->blocks, &c->source);
 }
 
 static int stage_clone(struct mtr *m, struct record *record, void *arg)
 {
-	const struct cloning *c = arg;
-	const struct copy_args *args = c->args;
-	struct lob_source_range source = source_of(c);
-	uint64_t first = args->offset_out / BLOCK_SIZE;
+	struct cloning *c = arg;
+	struct copy_args *args = c->args;
+	uint64_t first = args->offset_out / BLOCK_SIZE, done;
 	int64_t delta;
-	int rc = lob_stage_clone(m, c->lob_out, first, first + c->blocks, &source, &delta);
+	int rc = lob_stage_clone(m, c->lob_out, first, first + c->blocks, &c->source, &delta,
+				 &done);
 
 	if (rc)
 		return rc;
 	check(record->lob == c->out.lob); /* the locks see to that */
 	record->lob = c->lob_out;
 	record->blocks += (uint64_t)delta;
-	if (args->offset_out + c->bytes > record->size)
-		record->size = args->offset_out + c->bytes;
+	args->moved = least(c->bytes, (done - first) * BLOCK_SIZE);
+	if (args->offset_out + args->moved > record->size)
+		record->size = args->offset_out + args->moved;
 	record_kill_suid(record, false);
 	record_modified(record, os_realtime());
 	os_point("core:clone_commit");
@@ -184,6 +176,19 @@ static int clone_blocks(struct cloning *c)
 	return record_change(c->core->volume, c->args->ino_out, &change, c, &record);
 }
 
+/*
+ * Too much for one mini-transaction.  Fewer extents from now on: what follows lies as
+ * scattered.  Of a single extent fewer blocks, which the destination may have in many.
+ */
+static bool take_less(struct cloning *c)
+{
+	if (c->source.extents > 1)
+		c->args->extents = c->source.extents / 2;
+	else
+		c->blocks /= 2;
+	return c->blocks > 0;
+}
+
 static int clone_locked(struct cloning *c)
 {
 	int rc = read_records(c);
@@ -196,20 +201,19 @@ static int clone_locked(struct cloning *c)
 		c->args->instead = c->bytes > 0;
 		return 0;
 	}
-	rc = bound_extents(c);
 	c->lob_out = c->out.lob;
-	if (rc == 0 && !c->lob_out)
+	if (!c->lob_out)
 		rc = id_take(c->core->volume, COUNTER_LOB, &c->lob_out);
 	if (rc)
 		return rc;
-	for (rc = -E2BIG; rc == -E2BIG && c->blocks > 0; c->blocks /= 2) {
-		bound_bytes(c);
-		rc = clone_blocks(c);
+	do {
+		rc = bound_blocks(c);
 		if (rc == 0)
-			break;
-	}
+			rc = clone_blocks(c);
+	} while (rc == -E2BIG && take_less(c));
 	if (rc == 0)
-		c->args->moved = c->bytes;
+		return 0;
+	c->args->moved = 0;
 	c->args->instead = rc == -E2BIG; /* not even one block: the index is too full of shares */
 	return rc == -E2BIG ? 0 : rc;
 }
@@ -263,6 +267,7 @@ int core_copy(struct core *core, view_t view, uint64_t ino_in, uint64_t offset_i
 	      uint64_t ino_out, uint64_t offset_out, uint64_t len, uint64_t *done)
 {
 	uint64_t left = least(len, COPY_BYTES_MAX), copied = 0;
+	unsigned extents = CLONE_EXTENTS_MAX;
 	struct core_attr attr;
 	uint8_t *buf = NULL;
 	int rc;
@@ -283,6 +288,7 @@ int core_copy(struct core *core, view_t view, uint64_t ino_in, uint64_t offset_i
 			.ino_out = ino_out,
 			.offset_out = offset_out + *done,
 			.len = left,
+			.extents = extents,
 		};
 
 		rc = core_change(core, view, clone_once, &args);
@@ -292,6 +298,7 @@ int core_copy(struct core *core, view_t view, uint64_t ino_in, uint64_t offset_i
 		}
 		if (rc || args.moved == 0)
 			break;
+		extents = args.extents;
 		*done += args.moved;
 		left -= args.moved;
 	} while (left > 0 && copied < COPIED_BYTES_MAX);

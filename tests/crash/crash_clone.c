@@ -12,6 +12,8 @@
  * (volume_check(), and fsck for some states), before purge has finished what was
  * dropped and after.
  *
+ * Then the same for a LOB of many extents, cloned twice batch by batch.
+ *
  *	crash_clone [SEED]
  */
 #include "engine/flush.h"
@@ -28,13 +30,14 @@
 
 #define LOBS 3u
 #define BLOCKS 24u
+#define LONG_BLOCKS 160u /* of a clone by batches: more than two leaves of extents */
 #define OPERATIONS 60u
 #define FSCK_EVERY 16u
 
 struct moment {
 	lsn_t end;
 	uint64_t lob[LOBS];
-	uint32_t version[LOBS][BLOCKS];
+	uint32_t version[LOBS][LONG_BLOCKS];
 };
 
 static struct {
@@ -48,10 +51,10 @@ static struct {
 } history;
 
 static struct {
-	uint64_t states, clones, allocations, in_place, fscks;
+	uint64_t states, clones, batches, short_clones, allocations, in_place, fscks;
 } totals;
 
-static uint64_t seed;
+static uint64_t seed, blocks;
 
 static uint64_t below(uint64_t limit)
 {
@@ -116,11 +119,12 @@ static void overwrite(struct volume *v, struct moment *now, unsigned which, uint
 static void clone(struct volume *v, struct moment *now, unsigned which)
 {
 	unsigned source = (which + 1 + (unsigned)below(LOBS - 1)) % LOBS;
-	uint64_t first, end;
+	uint64_t first, end, done;
 
 	choose_range(&first, &end);
-	check(lob_rig_clone(v, now->lob[which], now->lob[source], first, end, NULL) == 0);
-	for (uint64_t b = first; b < end; b++)
+	check(lob_rig_clone(v, now->lob[which], now->lob[source], first, end, NULL, &done) == 0);
+	totals.short_clones += done < end;
+	for (uint64_t b = first; b < done; b++)
 		now->version[which][b] = now->version[source][b];
 	totals.clones++;
 }
@@ -167,12 +171,18 @@ static void settle_sometimes(struct volume *v)
 	}
 }
 
+static void begin(struct volume *v, struct moment *now)
+{
+	*now = (struct moment){.end = 0};
+	for (unsigned i = 0; i < LOBS; i++)
+		check(id_take(v, COUNTER_LOB, &now->lob[i]) == 0);
+}
+
 static void run_operations(struct volume *v)
 {
-	struct moment now = {.end = 0};
+	struct moment now;
 
-	for (unsigned i = 0; i < LOBS; i++)
-		check(id_take(v, COUNTER_LOB, &now.lob[i]) == 0);
+	begin(v, &now);
 	history.moment[0] = now;
 	note_moment(v);
 	for (unsigned i = 1; i <= OPERATIONS; i++) {
@@ -190,6 +200,37 @@ static void run_operations(struct volume *v)
 	}
 }
 
+/* The second and the third LOB get all of the first, an extent a block, batch by batch. */
+static void run_batches(struct volume *v)
+{
+	struct moment now;
+
+	begin(v, &now);
+	for (uint32_t b = LONG_BLOCKS; b-- > 0;) {
+		now.version[0][b] = b + 1;
+		check(lob_rig_write(v, now.lob[0], b, 1, b + 1, 0, NULL) == 0);
+	}
+	check(log_flush(v->log, log_next_lsn(v->log)) == 0);
+	dev_record_start(v->dev);
+	history.moment[0] = now;
+	note_moment(v);
+	for (unsigned which = 1; which < LOBS; which++) {
+		for (uint64_t at = 0, done; at < LONG_BLOCKS; at = done, totals.batches++) {
+			uint64_t end = at + 30 + below(60);
+
+			check(lob_rig_clone(v, now.lob[which], now.lob[0], at,
+					    end < LONG_BLOCKS ? end : LONG_BLOCKS, NULL,
+					    &done) == 0);
+			for (uint64_t b = at; b < done; b++)
+				now.version[which][b] = now.version[0][b];
+			totals.short_clones += done < end && done < LONG_BLOCKS;
+			history.moment[history.moments] = now;
+			note_moment(v);
+			settle_sometimes(v);
+		}
+	}
+}
+
 /* ------------------------------------------------------------------- states */
 
 static const struct moment *moment_at(lsn_t cut)
@@ -203,11 +244,11 @@ static const struct moment *moment_at(lsn_t cut)
 
 static void compare(struct volume *v, const struct moment *moment)
 {
-	uint32_t found[BLOCKS];
+	uint32_t found[LONG_BLOCKS];
 
 	for (unsigned i = 0; i < LOBS; i++) {
-		check(lob_rig_read(v, moment->lob[i], 0, BLOCKS, found) == 0);
-		check(memcmp(found, moment->version[i], sizeof(found)) == 0);
+		check(lob_rig_read(v, moment->lob[i], 0, (uint32_t)blocks, found) == 0);
+		check(memcmp(found, moment->version[i], blocks * sizeof(found[0])) == 0);
 	}
 	check(scratch_problems(v) == 0);
 }
@@ -249,7 +290,7 @@ static void judge(struct device *state, size_t event)
 	check(purge_drain(v->purge, NULL) == 0);
 	compare(v, moment);
 	for (unsigned i = 0; i < LOBS; i++)
-		check(lob_rig_hole(v, moment->lob[i], 0, BLOCKS, NULL) == 0);
+		check(lob_rig_hole(v, moment->lob[i], 0, blocks, NULL) == 0);
 	check(scratch_problems(v) == 0);
 	volume_abandon(v);
 }
@@ -271,7 +312,7 @@ static void judge_all(struct device *dev)
 	}
 }
 
-static void run(uint64_t number)
+static void run(uint64_t number, bool batches)
 {
 	struct volume *v = lob_rig_format(SCRATCH_BYTES, SCRATCH_PAGE, SCRATCH_LOG);
 	struct device *dev = v->dev;
@@ -281,9 +322,14 @@ static void run(uint64_t number)
 	seed = number;
 	memset(&history, 0, sizeof(history));
 	memset(&allocated, 0, sizeof(allocated));
-	check(log_flush(v->log, log_next_lsn(v->log)) == 0);
-	dev_record_start(dev);
-	run_operations(v);
+	blocks = batches ? LONG_BLOCKS : BLOCKS;
+	if (batches) {
+		run_batches(v);
+	} else {
+		check(log_flush(v->log, log_next_lsn(v->log)) == 0);
+		dev_record_start(dev);
+		run_operations(v);
+	}
 	totals.in_place += stat_read(&v->stats, STAT_lob_write_blocks_in_place);
 	judge_all(dev);
 	check(volume_close(v) == 0);
@@ -294,14 +340,19 @@ int main(int argc, char **argv)
 	const char *given = argc > 1 ? argv[1] : getenv("TEST_SEED");
 
 	if (given) {
-		run(strtoull(given, NULL, 10));
+		run(strtoull(given, NULL, 10), false);
+		run(strtoull(given, NULL, 10), true);
 	} else {
 		for (uint64_t number = 1; number <= 8 * test_scale(); number++)
-			run(number);
+			run(number, false);
+		for (uint64_t number = 1; number <= 2 * test_scale(); number++)
+			run(number, true);
 	}
-	check(given || totals.in_place > 50);
+	check(given || (totals.in_place > 50 && totals.short_clones > 0));
 	printf("%" PRIu64 " states, %" PRIu64 " by fsck, %" PRIu64 " clones, %" PRIu64
-	       " allocations, %" PRIu64 " blocks in place\n",
-	       totals.states, totals.fscks, totals.clones, totals.allocations, totals.in_place);
+	       " batches (%" PRIu64 " ended by a leaf), %" PRIu64 " allocations, %" PRIu64
+	       " blocks in place\n",
+	       totals.states, totals.fscks, totals.clones, totals.batches, totals.short_clones,
+	       totals.allocations, totals.in_place);
 	return 0;
 }

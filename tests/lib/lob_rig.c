@@ -126,20 +126,22 @@ int lob_rig_allocate(struct volume *volume, uint64_t lob, uint64_t first, uint32
 }
 
 int lob_rig_clone(struct volume *volume, uint64_t lob, uint64_t source, uint64_t first,
-		  uint64_t end, int64_t *delta)
+		  uint64_t end, int64_t *delta, uint64_t *done)
 {
 	struct lob_source_range range = {.lob = source, .first = first};
 	int64_t change;
 	struct mtr *m;
-	int rc = mtr_begin(volume, 0, &m);
+	int rc = lob_find_clone(volume, &range, CLONE_EXTENTS_MAX, end, &end);
 
+	if (rc == 0)
+		rc = mtr_begin(volume, 0, &m);
 	if (rc)
 		return rc;
 	lob_want_clone(m, lob, first, end, &range);
 	do {
 		rc = mtr_latch(m);
 		if (rc == 0)
-			rc = lob_stage_clone(m, lob, first, end, &range, &change);
+			rc = lob_stage_clone(m, lob, first, end, &range, &change, done);
 		if (rc == 0)
 			rc = mtr_commit(m);
 	} while (rc == -BE_AGAIN);

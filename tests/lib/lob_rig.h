@@ -32,10 +32,10 @@ int lob_rig_allocate(struct volume *volume, uint64_t lob, uint64_t first, uint32
 		     int64_t *delta) must_check;
 /*
  * [first, end) of one LOB becomes that of another, block by block at the same place
- * in the file; one atomic piece.
+ * in the file; one atomic piece, which may end early, at *done.
  */
 int lob_rig_clone(struct volume *volume, uint64_t lob, uint64_t source, uint64_t first,
-		  uint64_t end, int64_t *delta) must_check;
+		  uint64_t end, int64_t *delta, uint64_t *done) must_check;
 /* By as many bounded mtrs as it takes. */
 int lob_rig_hole(struct volume *volume, uint64_t lob, uint64_t first, uint64_t end,
 		 int64_t *delta) must_check;
