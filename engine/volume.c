@@ -39,10 +39,15 @@
 static int write_superblock_locked(struct volume *volume)
 {
 	lsn_t durable = volume->log ? log_durable_lsn(volume->log) : 0;
+	int rc;
 
+	if (volume->sb_half_written)
+		return -EIO;
 	if (durable > le64_get(volume->sb.log_reached))
 		volume->sb.log_reached = le64_make(durable);
-	return superblock_write(volume->dev, &volume->sb);
+	rc = superblock_write(volume->dev, &volume->sb);
+	volume->sb_half_written = rc != 0; /* INV-SB-1: which of the two counts is not known */
+	return rc;
 }
 
 static int write_superblock(struct volume *volume)
@@ -61,8 +66,6 @@ int volume_change_superblock(struct volume *volume,
 {
 	int rc;
 
-	if (atomic_load(&volume->failed))
-		return -EIO; /* which may be because of an update that is half there */
 	latch_x(&volume->sb_latch);
 	change(&volume->sb, arg);
 	os_point("superblock:changed");

@@ -75,6 +75,7 @@ struct volume {
 	struct device *log_dev;    /* where the log is: dev, or another (an overlay as well) */
 	struct device *base_log_dev; /* external: as given to volume_open(); else NULL */
 	struct disk_superblock sb; /* [lock: sb_latch after open] */
+	bool sb_half_written;      /* an update failed: no other is begun [lock: sb_latch] */
 	struct latch sb_latch;
 	struct geometry geo;
 	uint8_t tag[8];

@@ -69,6 +69,21 @@ Test(flags, are_seen_in_the_superblock_when_they_are_durable_there)
 	cr_assert_eq(seen_early, 0);
 }
 
+static void change_nothing(struct disk_superblock *sb, void *arg)
+{
+	(void)sb, (void)arg;
+}
+
+/* INV-SB-1: after an update that failed nobody knows which of the two counts. */
+Test(flags, a_superblock_that_is_half_there_is_not_written_again)
+{
+	dev_memory_fail(rig.dev, FAULT_WRITE, 0, -EIO, false);
+	cr_assert_eq(volume_change_superblock(rig.volume, change_nothing, NULL), -EIO);
+	cr_assert_eq(volume_change_superblock(rig.volume, change_nothing, NULL), -EIO);
+	rig_reopen(&rig, true);
+	cr_assert_eq(volume_change_superblock(rig.volume, change_nothing, NULL), 0);
+}
+
 static int exchange(uint64_t a, const char *name, uint64_t b, const char *other)
 {
 	return core_rename(rig.core, AT, a, name, strlen(name), b, other, strlen(other),
